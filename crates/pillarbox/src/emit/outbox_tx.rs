@@ -1,0 +1,302 @@
+//! A transaction whose end the outbox sees: it buffers events and inserts them last.
+
+use std::{
+    fmt, mem,
+    ops::{Deref, DerefMut},
+};
+
+use super::{Outbox, hook};
+use crate::envelope::Envelope;
+use crate::error::{ErrorKind, Result, TxFate};
+use crate::event::Event;
+use crate::id::EventId;
+use crate::tx::{Insert, OpenTx};
+
+/// An open transaction that takes events with it.
+///
+/// Work on it as on the connection it derefs to. Events are checked and buffered by
+/// [`emit`](Self::emit) and inserted in one statement directly before `COMMIT`: that statement
+/// only succeeds in a transaction that still lives, so a commit is believed only with proof.
+/// Savepoints go through [`savepoint`](Self::savepoint), which takes events back with a rollback.
+///
+/// Dropping it rolls back.
+///
+/// # Examples
+/// ```
+/// # use pillarbox::{Envelope, MemoryStore, Outbox};
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// # let (store, outbox) = (MemoryStore::new(), Outbox::new());
+/// let mut tx = outbox.begin(&store).await?;
+/// tx.emit_envelope(Envelope::json("order.placed", &7)?).await?;
+///
+/// let mut optional = tx.savepoint().await?;
+/// optional.emit_envelope(Envelope::json("coupon.used", &1)?).await?;
+/// optional.rollback().await?;                        // takes `coupon.used` back
+///
+/// tx.after_commit(|| println!("placed"));
+/// tx.commit().await?;
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a transaction that is dropped is rolled back"]
+pub struct OutboxTx<T: OpenTx> {
+    outbox: Outbox,
+    /// `None` only while it ends.
+    tx: Option<T>,
+    buffer: Vec<Envelope>,
+    after_commit: Vec<Callback>,
+    after_rollback: Vec<Callback>,
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+impl<T: OpenTx> OutboxTx<T> {
+    pub(super) fn new(outbox: Outbox, tx: T) -> Self {
+        Self {
+            outbox,
+            tx: Some(tx),
+            buffer: Vec::new(),
+            after_commit: Vec::new(),
+            after_rollback: Vec::new(),
+        }
+    }
+
+    /// Emits an event with this transaction.
+    ///
+    /// Returns its id, or `None` when a hook dropped it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when a part breaks its limit; nothing is buffered then.
+    ///
+    /// # Cancel safety
+    /// Does not wait.
+    pub async fn emit<E: Event>(&mut self, event: &E) -> Result<Option<EventId>> {
+        self.emit_envelope(Envelope::of(event)?).await
+    }
+
+    /// Emits many events with this transaction, in order.
+    ///
+    /// # Errors
+    /// As [`emit`](Self::emit); one that is wrong keeps all of them out.
+    ///
+    /// # Cancel safety
+    /// Does not wait.
+    pub async fn emit_all<E: Event>(&mut self, events: &[E]) -> Result<Vec<EventId>> {
+        let envelopes = events.iter().map(Envelope::of).collect::<Result<_>>()?;
+        self.buffer(envelopes)
+    }
+
+    /// Emits an envelope with this transaction.
+    ///
+    /// # Errors
+    /// As [`emit`](Self::emit).
+    ///
+    /// # Cancel safety
+    /// Does not wait.
+    #[expect(clippy::unused_async, reason = "reads like the call on a caller's own transaction")]
+    pub async fn emit_envelope(&mut self, envelope: Envelope) -> Result<Option<EventId>> {
+        Ok(self.buffer(vec![envelope])?.pop())
+    }
+
+    /// Runs a closure after the commit. A panic in it is logged, never seen by the caller.
+    pub fn after_commit(&mut self, callback: impl FnOnce() + Send + 'static) {
+        self.after_commit.push(Box::new(callback));
+    }
+
+    /// Runs a closure after a rollback, also one by drop. A panic in it is logged.
+    pub fn after_rollback(&mut self, callback: impl FnOnce() + Send + 'static) {
+        self.after_rollback.push(Box::new(callback));
+    }
+
+    /// Opens a savepoint; dropping it takes back what was done and emitted in it.
+    ///
+    /// # Errors
+    /// What the database answered.
+    ///
+    /// # Cancel safety
+    /// Dropped half-way, the transaction should be rolled back.
+    pub async fn savepoint(&mut self) -> Result<Savepoint<'_, T>> {
+        self.inner().savepoint().await?;
+        Ok(Savepoint { buffered: self.buffer.len(), tx: self, open: true })
+    }
+
+    /// Inserts the events and commits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CommitUnknown`] when `COMMIT` was sent and no answer came. With every other
+    /// kind nothing was committed: the transaction was rolled back.
+    ///
+    /// # Cancel safety
+    /// Dropped before `COMMIT` is sent, it rolls back; after that the outcome is unknown.
+    pub async fn commit(mut self) -> Result<()> {
+        let ready = self.write().await;
+        let Some(tx) = self.tx.take() else { return ready };
+        let committed = match ready {
+            Ok(()) => tx.commit().await,
+            Err(error) => {
+                drop(tx);
+                Err(error.leaving(TxFate::RolledBack))
+            }
+        };
+        match &committed {
+            Ok(()) => self.committed(),
+            Err(error) if error.kind() == ErrorKind::CommitUnknown => {}
+            Err(_) => self.rolled_back(),
+        }
+        committed
+    }
+
+    /// Rolls back.
+    ///
+    /// # Errors
+    /// What the database answered; the transaction is gone all the same.
+    ///
+    /// # Cancel safety
+    /// Dropped half-way, it still rolls back.
+    pub async fn rollback(mut self) -> Result<()> {
+        let Some(tx) = self.tx.take() else { return Ok(()) };
+        let result = tx.rollback().await;
+        self.rolled_back();
+        result
+    }
+
+    fn buffer(&mut self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>> {
+        let envelopes = self.outbox.prepare(envelopes)?;
+        let ids = envelopes.iter().map(|envelope| envelope.event_id().clone()).collect();
+        self.buffer.extend(envelopes);
+        Ok(ids)
+    }
+
+    /// The last statement before `COMMIT`, whose success proves that the transaction lives.
+    async fn write(&mut self) -> Result<()> {
+        let Self { outbox, tx: Some(tx), buffer, .. } = self else { return Ok(()) };
+        if buffer.is_empty() {
+            return tx.prove().await;
+        }
+        tx.insert(&Insert { tables: &outbox.tables, envelopes: buffer }).await?;
+        hook::after_write(&outbox.hooks, buffer);
+        Ok(())
+    }
+
+    fn committed(&mut self) {
+        if !self.buffer.is_empty() {
+            self.outbox.wake();
+            hook::after_commit(&self.outbox.hooks, &self.buffer);
+        }
+        for callback in mem::take(&mut self.after_commit) {
+            hook::guard("after_commit", callback);
+        }
+    }
+
+    fn rolled_back(&mut self) {
+        if !self.buffer.is_empty() {
+            hook::after_rollback(&self.outbox.hooks, &self.buffer);
+        }
+        for callback in mem::take(&mut self.after_rollback) {
+            hook::guard("after_rollback", callback);
+        }
+    }
+
+    fn inner(&mut self) -> &mut T {
+        self.tx.as_mut().expect("only `commit`, `rollback` and `drop` take it, and they own it")
+    }
+}
+
+impl<T: OpenTx> Drop for OutboxTx<T> {
+    fn drop(&mut self) {
+        if let Some(tx) = self.tx.take() {
+            drop(tx);
+            self.rolled_back();
+        }
+    }
+}
+
+impl<T: OpenTx> Deref for OutboxTx<T> {
+    type Target = T::Connection;
+
+    fn deref(&self) -> &T::Connection {
+        let tx = self.tx.as_ref();
+        tx.expect("only `commit`, `rollback` and `drop` take it, and they own it").connection()
+    }
+}
+
+impl<T: OpenTx> DerefMut for OutboxTx<T> {
+    fn deref_mut(&mut self) -> &mut T::Connection {
+        self.inner().connection_mut()
+    }
+}
+
+impl<T: OpenTx> fmt::Debug for OutboxTx<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutboxTx").field("buffered", &self.buffer.len()).finish_non_exhaustive()
+    }
+}
+
+/// A part of a transaction that can be taken back with the events emitted in it.
+///
+/// It derefs to the transaction, so savepoints nest. Dropping it rolls it back.
+#[must_use = "a savepoint that is dropped is rolled back"]
+pub struct Savepoint<'t, T: OpenTx> {
+    tx: &'t mut OutboxTx<T>,
+    buffered: usize,
+    open: bool,
+}
+
+impl<T: OpenTx> Savepoint<'_, T> {
+    /// Keeps what was done and emitted since.
+    ///
+    /// # Errors
+    /// What the database answered; the savepoint is rolled back then.
+    ///
+    /// # Cancel safety
+    /// Dropped half-way, the savepoint is rolled back.
+    pub async fn release(mut self) -> Result<()> {
+        self.tx.inner().release().await?;
+        self.open = false;
+        Ok(())
+    }
+
+    /// Takes back what was done and emitted since.
+    ///
+    /// # Errors
+    /// What the database answered.
+    ///
+    /// # Cancel safety
+    /// Dropped half-way, the savepoint is rolled back.
+    pub async fn rollback(mut self) -> Result<()> {
+        self.tx.buffer.truncate(self.buffered);
+        self.tx.inner().rollback_to().await?;
+        self.open = false;
+        Ok(())
+    }
+}
+
+impl<T: OpenTx> Drop for Savepoint<'_, T> {
+    fn drop(&mut self) {
+        if self.open {
+            self.tx.buffer.truncate(self.buffered);
+            self.tx.inner().abandon();
+        }
+    }
+}
+
+impl<T: OpenTx> Deref for Savepoint<'_, T> {
+    type Target = OutboxTx<T>;
+
+    fn deref(&self) -> &OutboxTx<T> {
+        self.tx
+    }
+}
+
+impl<T: OpenTx> DerefMut for Savepoint<'_, T> {
+    fn deref_mut(&mut self) -> &mut OutboxTx<T> {
+        self.tx
+    }
+}
+
+impl<T: OpenTx> fmt::Debug for Savepoint<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Savepoint").field("tx", &self.tx).finish_non_exhaustive()
+    }
+}

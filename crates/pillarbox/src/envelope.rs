@@ -1,0 +1,370 @@
+//! The envelope: one event with everything that travels with it.
+
+mod headers;
+mod payload;
+mod row;
+mod wire;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use self::headers::{Headers, MAX_HEADER, MAX_HEADERS};
+pub use self::payload::{JsonText, MAX_JSON_DEPTH, MAX_PAYLOAD, Payload};
+pub use self::row::{BadRow, Row};
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::event::{
+    AggregateType, Event, EventType, Key, MAX_AGGREGATE_ID, MAX_KEY, MAX_TENANT, check_text,
+};
+use crate::id::EventId;
+
+/// When an event may first be delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// Right after the commit.
+    #[default]
+    AtOnce,
+    /// Not before this moment, by the database's clock.
+    At(Timestamp),
+    /// Not before this long after the insert, by the database's clock.
+    After(Duration),
+}
+
+/// One event: what happened, to what, for whom, and its payload.
+///
+/// Immutable. Required parts are arguments; each optional part is one chained call that checks
+/// its limit and gives a new envelope.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use pillarbox::Envelope;
+///
+/// let envelope = Envelope::json("order.placed", &[("total", 1999)])?
+///     .aggregate("order", "7")?
+///     .tenant("acme")?
+///     .header("source", "checkout")?
+///     .deliver_after(Duration::from_secs(60));
+///
+/// assert_eq!(envelope.event_type().as_str(), "order.placed");
+/// assert_eq!(envelope.aggregate_id(), Some("7"));
+/// # Ok::<(), pillarbox::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    id: EventId,
+    event_type: EventType,
+    version: u32,
+    aggregate_type: AggregateType,
+    aggregate_id: Option<String>,
+    key: Key,
+    tenant: Option<String>,
+    payload: Payload,
+    content_type: Option<String>,
+    headers: Headers,
+    delivery: Delivery,
+    occurred_at: Option<Timestamp>,
+}
+
+/// Longest content type, in characters.
+pub const MAX_CONTENT_TYPE: usize = 128;
+
+impl Envelope {
+    /// An event whose payload is this value as JSON.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the type's name or the payload
+    /// breaks a limit.
+    pub fn json<T>(
+        event_type: impl TryInto<EventType, Error: Into<Error>>,
+        value: &T,
+    ) -> Result<Self>
+    where
+        T: Serialize + ?Sized,
+    {
+        Ok(Self::new(event_type.try_into().map_err(Into::into)?, Payload::json(value)?))
+    }
+
+    /// An event whose payload is these bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the type's name or the payload
+    /// breaks a limit.
+    pub fn bytes(
+        event_type: impl TryInto<EventType, Error: Into<Error>>,
+        bytes: impl Into<Vec<u8>> + AsRef<[u8]>,
+    ) -> Result<Self> {
+        Ok(Self::new(event_type.try_into().map_err(Into::into)?, Payload::bytes(bytes)?))
+    }
+
+    /// An event with this payload.
+    pub fn new(event_type: EventType, payload: Payload) -> Self {
+        Self {
+            id: EventId::generate(),
+            event_type,
+            version: 1,
+            aggregate_type: AggregateType::GLOBAL,
+            aggregate_id: None,
+            key: Key::Aggregate,
+            tenant: None,
+            payload,
+            content_type: None,
+            headers: Headers::new(),
+            delivery: Delivery::AtOnce,
+            occurred_at: None,
+        }
+    }
+
+    /// A typed event, sealed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a part breaks its limit.
+    pub fn of<E: Event>(event: &E) -> Result<Self> {
+        let mut envelope = Self::new(E::TYPE, Payload::json(event)?).version(E::VERSION)?;
+        envelope.aggregate_type = E::AGGREGATE;
+        if let Some(id) = event.aggregate_id() {
+            check_text("aggregate id", &id, MAX_AGGREGATE_ID)?;
+            envelope.aggregate_id = Some(id);
+        }
+        envelope = envelope.key(event.key())?;
+        match event.tenant() {
+            Some(tenant) => envelope.tenant(tenant),
+            None => Ok(envelope),
+        }
+    }
+
+    /// With an id of your own; emitting it twice is refused by the database.
+    #[must_use]
+    pub fn id(mut self, id: EventId) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// With the version of the payload's shape; 1 unless said.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is 0 or above 2147483647.
+    pub fn version(mut self, version: u32) -> Result<Self> {
+        if version == 0 || i32::try_from(version).is_err() {
+            return Err(Error::invalid(format!("event version {version} is not in 1..=2147483647")));
+        }
+        self.version = version;
+        Ok(self)
+    }
+
+    /// About this aggregate, and ordered by it unless [`key`](Self::key) says otherwise.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a name is empty, too long, or has
+    /// control characters.
+    pub fn aggregate(
+        mut self,
+        aggregate_type: impl TryInto<AggregateType, Error: Into<Error>>,
+        aggregate_id: impl Into<String>,
+    ) -> Result<Self> {
+        let aggregate_id = aggregate_id.into();
+        check_text("aggregate id", &aggregate_id, MAX_AGGREGATE_ID)?;
+        self.aggregate_type = aggregate_type.try_into().map_err(Into::into)?;
+        self.aggregate_id = Some(aggregate_id);
+        Ok(self)
+    }
+
+    /// Ordered by this key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a given key is empty, too long, or
+    /// has control characters.
+    pub fn key(mut self, key: Key) -> Result<Self> {
+        if let Key::Given(text) = &key {
+            check_text("key", text, MAX_KEY)?;
+        }
+        self.key = key;
+        Ok(self)
+    }
+
+    /// Belonging to this tenant.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, too long, or has
+    /// control characters.
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Result<Self> {
+        let tenant = tenant.into();
+        check_text("tenant", &tenant, MAX_TENANT)?;
+        self.tenant = Some(tenant);
+        Ok(self)
+    }
+
+    /// With the media type of the payload.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, too long, or has
+    /// control characters.
+    pub fn content_type(mut self, content_type: impl Into<String>) -> Result<Self> {
+        let content_type = content_type.into();
+        check_text("content type", &content_type, MAX_CONTENT_TYPE)?;
+        self.content_type = Some(content_type);
+        Ok(self)
+    }
+
+    /// With a header.
+    ///
+    /// # Errors
+    /// As [`Headers::insert`].
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Result<Self> {
+        self.headers.insert(name, value)?;
+        Ok(self)
+    }
+
+    /// With these headers in place of those it had.
+    #[must_use]
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// Delivered no earlier than this moment, by the database's clock.
+    #[must_use]
+    pub fn deliver_at(mut self, moment: Timestamp) -> Self {
+        self.delivery = Delivery::At(moment);
+        self
+    }
+
+    /// Delivered no earlier than this long after the insert, by the database's clock.
+    #[must_use]
+    pub fn deliver_after(mut self, delay: Duration) -> Self {
+        self.delivery = Delivery::After(delay);
+        self
+    }
+
+    /// Happened at this moment; the moment of the insert unless said.
+    #[must_use]
+    pub fn occurred_at(mut self, moment: Timestamp) -> Self {
+        self.occurred_at = Some(moment);
+        self
+    }
+}
+
+/// What the envelope holds.
+impl Envelope {
+    /// The event's id, the same on every attempt.
+    pub fn event_id(&self) -> &EventId {
+        &self.id
+    }
+
+    /// What happened.
+    pub fn event_type(&self) -> &EventType {
+        &self.event_type
+    }
+
+    /// Version of the payload's shape.
+    pub fn event_version(&self) -> u32 {
+        self.version
+    }
+
+    /// The kind of thing it happened to.
+    pub fn aggregate_type(&self) -> &AggregateType {
+        &self.aggregate_type
+    }
+
+    /// The thing it happened to.
+    pub fn aggregate_id(&self) -> Option<&str> {
+        self.aggregate_id.as_deref()
+    }
+
+    /// What the writer wants it ordered by.
+    pub fn partition_key(&self) -> &Key {
+        &self.key
+    }
+
+    /// What it is in fact ordered by: the key given, else the aggregate, else nothing.
+    ///
+    /// The SQL tables compute the same text in a generated column.
+    pub fn ordering_key(&self) -> Option<String> {
+        match (&self.key, &self.aggregate_id) {
+            (Key::Given(key), _) => Some(key.clone()),
+            (Key::Aggregate, Some(id)) => Some(format!("{}/{id}", self.aggregate_type)),
+            (Key::Aggregate, None) | (Key::Free, _) => None,
+        }
+    }
+
+    /// Whose event it is.
+    pub fn tenant_id(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// Its content.
+    pub fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// The media type of its content: what was given, else what the payload says.
+    pub fn media_type(&self) -> &str {
+        match (&self.content_type, &self.payload) {
+            (Some(content_type), _) => content_type,
+            (None, Payload::Json(_)) => "application/json",
+            (None, Payload::Bytes(_)) => "application/octet-stream",
+        }
+    }
+
+    /// The media type, if one was given.
+    pub fn given_content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
+    }
+
+    /// Its headers.
+    pub fn header_map(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// When it may first be delivered.
+    pub fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
+    /// When it happened; `None` until the insert decides.
+    pub fn moment(&self) -> Option<Timestamp> {
+        self.occurred_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_given_wins_over_the_aggregate() {
+        let envelope = Envelope::json("a", &1).unwrap();
+        let about = envelope.clone().aggregate("order", "7").unwrap();
+
+        assert_eq!(envelope.ordering_key(), None);
+        assert_eq!(about.ordering_key().as_deref(), Some("order/7"));
+        let given = about.clone().key(Key::Given("k".into())).unwrap();
+        assert_eq!(given.ordering_key().as_deref(), Some("k"));
+        assert_eq!(about.key(Key::Free).unwrap().ordering_key(), None);
+    }
+
+    #[test]
+    fn every_part_names_its_limit() {
+        let envelope = || Envelope::json("a", &1).unwrap();
+
+        let errors = [
+            envelope().aggregate("x".repeat(65), "7").unwrap_err(),
+            envelope().aggregate("order", "x".repeat(129)).unwrap_err(),
+            envelope().tenant("x".repeat(65)).unwrap_err(),
+            envelope().key(Key::Given("x".repeat(257))).unwrap_err(),
+            envelope().key(Key::Given(String::new())).unwrap_err(),
+            envelope().version(0).unwrap_err(),
+            envelope().content_type("a\r\nb").unwrap_err(),
+        ];
+
+        let messages: Vec<_> = errors.iter().map(Error::to_string).collect();
+        assert_eq!(messages[0], "aggregate type has 65 characters, the limit is 64");
+        assert_eq!(messages[1], "aggregate id has 129 characters, the limit is 128");
+        assert_eq!(messages[2], "tenant has 65 characters, the limit is 64");
+        assert_eq!(messages[3], "key has 257 characters, the limit is 256");
+        assert_eq!(messages[4], "key is empty");
+        assert_eq!(messages[5], "event version 0 is not in 1..=2147483647");
+        assert_eq!(messages[6], "content type has a control character");
+    }
+}

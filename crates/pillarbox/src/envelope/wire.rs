@@ -1,0 +1,211 @@
+//! The JSON form of an envelope, for other languages and for files.
+
+use std::borrow::Cow;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Delivery, Envelope, Headers, Payload};
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::event::{AggregateType, EventType, Key};
+use crate::id::EventId;
+
+/// Field names are those of the table's columns.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    event_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    event_type: Cow<'a, str>,
+    #[serde(default = "one")]
+    event_version: u32,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    aggregate_type: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    aggregate_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    partition_key: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    tenant_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    payload: Option<Cow<'a, RawValue>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    payload_bytes: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    content_type: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Headers::is_empty")]
+    headers: Headers,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    occurred_at: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    available_at: Option<Cow<'a, str>>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Envelope {
+    /// Reads the JSON form, checking every part as if it had been built here.
+    ///
+    /// `payload` is JSON of any kind and is kept byte for byte; `payload_bytes` is base64.
+    /// Exactly one of them must be there. A missing `event_id` gives a new one; an empty
+    /// `partition_key` means ordered by nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use pillarbox::Envelope;
+    ///
+    /// let envelope = Envelope::from_json(
+    ///     r#"{"event_type": "order.placed", "aggregate_type": "order", "aggregate_id": "7",
+    ///         "payload": {"total": 19.990}}"#,
+    /// )?;
+    ///
+    /// assert_eq!(envelope.payload().as_json(), Some(r#"{"total": 19.990}"#));
+    /// # Ok::<(), pillarbox::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the part that is wrong.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let wire: Wire<'_> = serde_json::from_str(text).map_err(|source| {
+            Error::invalid(format!("not an envelope: {source}")).caused_by(source)
+        })?;
+        let mut envelope = Self::new(EventType::new(wire.event_type.into_owned())?, payload(
+            wire.payload.as_deref(),
+            wire.payload_bytes.as_deref(),
+        )?)
+        .version(wire.event_version)?
+        .headers(wire.headers)
+        .key(key(wire.partition_key))?;
+        if let Some(id) = wire.event_id {
+            envelope.id = EventId::new(id.into_owned())?;
+        }
+        if let Some(aggregate_type) = wire.aggregate_type {
+            envelope.aggregate_type = AggregateType::new(aggregate_type.into_owned())?;
+        }
+        if let Some(aggregate_id) = wire.aggregate_id {
+            envelope = envelope.clone().aggregate(envelope.aggregate_type, aggregate_id)?;
+        }
+        if let Some(tenant) = wire.tenant_id {
+            envelope = envelope.tenant(tenant)?;
+        }
+        if let Some(content_type) = wire.content_type {
+            envelope = envelope.content_type(content_type)?;
+        }
+        if let Some(moment) = wire.occurred_at {
+            envelope = envelope.occurred_at(Timestamp::parse(&moment)?);
+        }
+        if let Some(moment) = wire.available_at {
+            envelope = envelope.deliver_at(Timestamp::parse(&moment)?);
+        }
+        Ok(envelope)
+    }
+
+    /// Writes the JSON form that [`from_json`](Self::from_json) reads.
+    ///
+    /// A delay that only the database's clock can resolve is left out.
+    pub fn to_json(&self) -> String {
+        let text = |text: &'static str| Cow::Borrowed(text);
+        let wire = Wire {
+            event_id: Some(self.id.as_str().into()),
+            event_type: self.event_type.as_str().into(),
+            event_version: self.version,
+            aggregate_type: Some(self.aggregate_type.as_str().into()),
+            aggregate_id: self.aggregate_id.as_deref().map(Into::into),
+            partition_key: match &self.key {
+                Key::Aggregate => None,
+                Key::Given(key) => Some(key.into()),
+                Key::Free => Some(text("")),
+            },
+            tenant_id: self.tenant.as_deref().map(Into::into),
+            payload: self.payload.as_json().map(|json| Cow::Owned(raw(json))),
+            payload_bytes: match &self.payload {
+                Payload::Bytes(bytes) => Some(STANDARD.encode(bytes).into()),
+                Payload::Json(_) => None,
+            },
+            content_type: self.content_type.as_deref().map(Into::into),
+            headers: self.headers.clone(),
+            occurred_at: self.occurred_at.map(|moment| moment.to_string().into()),
+            available_at: match self.delivery {
+                Delivery::At(moment) => Some(moment.to_string().into()),
+                Delivery::AtOnce | Delivery::After(_) => None,
+            },
+        };
+        serde_json::to_string(&wire).expect("texts and checked JSON only")
+    }
+}
+
+fn payload(json: Option<&RawValue>, bytes: Option<&str>) -> Result<Payload> {
+    match (json, bytes) {
+        (Some(json), None) => Payload::json_text(json.get()),
+        (None, Some(base64)) => {
+            let bytes = STANDARD.decode(base64).map_err(|source| {
+                Error::invalid("payload_bytes is not base64").caused_by(source)
+            })?;
+            Payload::bytes(bytes)
+        }
+        (Some(_), Some(_)) => Err(Error::invalid("both payload and payload_bytes are given")),
+        (None, None) => Err(Error::invalid("neither payload nor payload_bytes is given")),
+    }
+}
+
+fn key(partition_key: Option<Cow<'_, str>>) -> Key {
+    match partition_key {
+        None => Key::Aggregate,
+        Some(free) if free.is_empty() => Key::Free,
+        Some(key) => Key::Given(key.into_owned()),
+    }
+}
+
+fn raw(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.to_owned()).expect("checked when the payload was made")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_form_comes_back_as_it_went() {
+        let envelope = Envelope::new(
+            EventType::from_static("order.placed"),
+            Payload::json_text("{\"a\":1,\"a\":1.50,\"s\":\"\\ud800\"}").unwrap(),
+        )
+        .aggregate("order", "7")
+        .unwrap()
+        .key(Key::Free)
+        .unwrap()
+        .header("z", "1")
+        .unwrap()
+        .occurred_at(Timestamp::from_unix_micros(1_700_000_000_000_001))
+        .deliver_at(Timestamp::from_unix_micros(1_800_000_000_000_000));
+
+        assert_eq!(Envelope::from_json(&envelope.to_json()).unwrap(), envelope);
+    }
+
+    #[test]
+    fn bytes_travel_as_base64() {
+        let envelope = Envelope::bytes("blob", vec![0, 255, 7]).unwrap();
+
+        assert_eq!(Envelope::from_json(&envelope.to_json()).unwrap(), envelope);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, message) in [
+            (r#"{"event_type":"a"}"#, "neither payload nor payload_bytes is given"),
+            (r#"{"event_type":"","payload":1}"#, "event type is empty"),
+            (r#"{"event_type":"a","payload":1,"payload_bytes":""}"#, "both payload"),
+            (r#"{"event_type":"a","payload_bytes":"*"}"#, "payload_bytes is not base64"),
+            (r#"{"event_type":"a","payload":1,"tennant":"x"}"#, "unknown field `tennant`"),
+            (r#"{"event_type":"a","payload":1,"occurred_at":"noon"}"#, "RFC 3339"),
+        ] {
+            let error = Envelope::from_json(text).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The store contract: what a database must do for the relay.
+
+pub mod memory;
+
+use std::{fmt, num::NonZeroU16, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::clock::Timestamp;
+use crate::envelope::{BadRow, Envelope};
+use crate::error::Result;
+use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId, Token};
+use crate::verdict::Verdict;
+
+/// The minimum a database must do for the relay.
+///
+/// The store owns its connections and never writes into a caller's transaction. Prove an
+/// implementation with `pillarbox_testkit::store_conformance!`.
+///
+/// # Contract
+/// - Every time that is written or compared is the **database's** clock; callers send durations.
+/// - A shard has at most one owner, and its epoch grows by one with every acquisition.
+/// - [`settle`](Self::settle) MUST hold a lock on the shard's row while it changes events: a
+///   takeover that commits in between must wait, or must be seen. A look is not a fence.
+/// - A verdict MUST apply to a row only while its token is the one that was read, and MUST add 1
+///   to it, so that a repeated settle changes nothing.
+/// - `seq` MUST grow in order of insertion within one transaction and MUST never be used twice.
+/// - A future that is dropped half-way MUST leave all of a call's writes or none of them.
+/// - Errors that may pass by themselves MUST be
+///   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug + 'static {
+    /// What the database is called in logs and metrics: `postgres`, `sqlite`.
+    fn name(&self) -> &'static str;
+
+    /// Creates or updates the tables. Safe from many processes at once, and after a kill.
+    async fn migrate(&self) -> Result<()>;
+
+    /// Checks that the tables are there, fit this library, and can be written.
+    async fn layout(&self) -> Result<Layout>;
+
+    /// Enters an owner with its first lease.
+    async fn join(&self, lease: &Lease) -> Result<()>;
+
+    /// Prolongs an owner's lease, unless it was removed.
+    async fn renew(&self, lease: &Lease) -> Result<Renewal>;
+
+    /// Removes owners whose lease has lapsed and takes shards without an owner, all in one
+    /// transaction. Takes nothing for an owner that is not entered.
+    async fn take(&self, take: &Take) -> Result<Vec<Holding>>;
+
+    /// Gives shards back that are still held at these epochs.
+    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64>;
+
+    /// Gives every shard back and removes the owner.
+    async fn leave(&self, owner: &OwnerId) -> Result<()>;
+
+    /// Reads the pending rows of shards, each shard's in order of `seq`, due or not, held too.
+    async fn read(&self, read: &Read) -> Result<Vec<Pending>>;
+
+    /// Reads the pending rows of one key from its head, in order of `seq`.
+    async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>>;
+
+    /// Writes verdicts, fenced by owner and epoch of the shard and by each row's token.
+    async fn settle(&self, settle: &Settle) -> Result<Settled>;
+
+    /// Makes dead letters and held events new again. Returns how many there were.
+    async fn replay(&self, ids: &[EventId]) -> Result<u64>;
+
+    /// Deletes up to `limit` rows that are done with. Never a pending or held one.
+    async fn purge(&self, purge: &Purge) -> Result<u64>;
+
+    /// Counts what is pending and what is dead.
+    async fn stats(&self) -> Result<Stats>;
+
+    /// One event and its state.
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>>;
+}
+
+/// What `migrate` has laid down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// How many shards keys are hashed into.
+    pub shards: NonZeroU16,
+}
+
+/// A claim on being alive.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// Who.
+    pub owner: OwnerId,
+    /// For how long from now, by the database's clock.
+    pub length: Duration,
+    /// How many shards it would take at most; 0 for one that only writes.
+    pub wants: u16,
+}
+
+/// What became of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// It holds for its whole length again.
+    Kept,
+    /// The owner was removed, and its shards may be another's.
+    Lost,
+}
+
+/// A wish for shards.
+#[derive(Clone, Debug)]
+pub struct Take {
+    /// For whom.
+    pub owner: OwnerId,
+    /// How many more at most.
+    pub most: u16,
+}
+
+/// A shard in someone's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Which shard.
+    pub shard: ShardId,
+    /// Since which change of hands.
+    pub epoch: Epoch,
+    /// How it came to be free.
+    pub origin: Origin,
+}
+
+/// How a shard came to be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody had it, or its owner gave it back.
+    Free,
+    /// Its owner's lease lapsed: it was killed, paused or cut off.
+    Lapsed,
+}
+
+/// Which pending rows to read.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// From which shards, each above its floor.
+    pub shards: Vec<ShardRead>,
+    /// How many rows of each shard at most.
+    pub limit: u32,
+}
+
+/// One shard to read.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardRead {
+    /// Which.
+    pub shard: ShardId,
+    /// Only rows above this; [`Seq::START`] reads from the head.
+    pub floor: Seq,
+}
+
+/// Which key to read.
+#[derive(Clone, Debug)]
+pub struct ReadKey {
+    /// The shard the key belongs to.
+    pub shard: ShardId,
+    /// The key, as a row's `ordering_key` has it.
+    pub key: String,
+    /// How many rows at most.
+    pub limit: u32,
+}
+
+/// A row that waits: new, to be retried, or held.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// Its place in the table.
+    pub seq: Seq,
+    /// Its shard.
+    pub shard: ShardId,
+    /// What it is ordered by; `None` = nothing.
+    pub key: Option<String>,
+    /// How often its state was decided.
+    pub token: Token,
+    /// New, retry or held.
+    pub status: Status,
+    /// How many attempts have failed.
+    pub attempts: u32,
+    /// How long until it may be delivered; zero when it is due.
+    pub due_in: Duration,
+    /// Whether an older row of its key waits at or below the floor of this read, in the same
+    /// snapshot: then this one must not be started.
+    pub behind: bool,
+    /// The event, or why the row is none.
+    pub event: Result<Envelope, BadRow>,
+}
+
+/// Where an event is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Not delivered yet.
+    New,
+    /// Delivered.
+    Done,
+    /// Failed or deferred, and waiting for its time.
+    Retry,
+    /// Given up.
+    Dead,
+    /// Given up, and its key waits for it.
+    Held,
+}
+
+impl Status {
+    /// The number in the `status` column.
+    pub const fn code(self) -> i16 {
+        match self {
+            Self::New => 0,
+            Self::Done => 1,
+            Self::Retry => 2,
+            Self::Dead => 3,
+            Self::Held => 4,
+        }
+    }
+
+    /// The status that a number in the column stands for.
+    pub const fn from_code(code: i16) -> Option<Self> {
+        match code {
+            0 => Some(Self::New),
+            1 => Some(Self::Done),
+            2 => Some(Self::Retry),
+            3 => Some(Self::Dead),
+            4 => Some(Self::Held),
+            _ => None,
+        }
+    }
+}
+
+/// Verdicts to write, all of one owner.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// Whose.
+    pub owner: OwnerId,
+    /// The verdicts.
+    pub settlements: Vec<Settlement>,
+}
+
+/// One verdict and its fences.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// The shard of the event.
+    pub shard: ShardId,
+    /// The epoch at which the shard was held when the event was read.
+    pub epoch: Epoch,
+    /// Which event.
+    pub seq: Seq,
+    /// The token as it was read.
+    pub token: Token,
+    /// What to write.
+    pub verdict: Verdict,
+    /// The route that delivered it.
+    pub settled_by: Option<String>,
+}
+
+/// What a settle came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Events whose verdict was written. The others were settled before, or overtaken.
+    pub applied: Vec<Seq>,
+    /// Shards that are no longer held at the epoch given; drop them.
+    pub refused: Vec<ShardId>,
+}
+
+/// What to delete.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use pillarbox::store::Purge;
+///
+/// let weekly = Purge::done(Duration::from_secs(7 * 86_400)).limit(500);
+/// assert_eq!(weekly.limit, 500);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// `Done` or `Dead`; nothing else is ever purged.
+    pub(crate) status: Status,
+    /// Only rows whose last verdict is older than this.
+    pub older_than: Duration,
+    /// How many rows at most.
+    pub limit: u32,
+}
+
+impl Purge {
+    /// Delivered rows settled longer ago than this.
+    pub fn done(older_than: Duration) -> Self {
+        Self { status: Status::Done, older_than, limit: 500 }
+    }
+
+    /// Dead letters given up longer ago than this.
+    pub fn dead(older_than: Duration) -> Self {
+        Self { status: Status::Dead, older_than, limit: 500 }
+    }
+
+    /// At most this many in one call; 500 unless said.
+    #[must_use]
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The status whose rows go: `Done` or `Dead`.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}
+
+/// How much there is of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Events never tried.
+    pub new: u64,
+    /// Events waiting for another try.
+    pub retry: u64,
+    /// Events that hold their key.
+    pub held: u64,
+    /// Dead letters that block nobody.
+    pub dead: u64,
+    /// For how long the oldest due event has been waiting.
+    pub oldest_lag: Option<Duration>,
+    /// Owners with a living lease.
+    pub owners: u64,
+    /// Shards that a living owner holds.
+    pub owned_shards: u64,
+}
+
+/// An event as it stands in the table.
+#[derive(Clone, Debug)]
+pub struct StoredEvent {
+    /// Its place.
+    pub seq: Seq,
+    /// Its shard.
+    pub shard: ShardId,
+    /// What it is ordered by.
+    pub key: Option<String>,
+    /// How often its state was decided.
+    pub token: Token,
+    /// Where it is in its life.
+    pub status: Status,
+    /// How many attempts have failed.
+    pub attempts: u32,
+    /// When it may be delivered.
+    pub available_at: Timestamp,
+    /// When it was inserted, by the database's clock.
+    pub created_at: Timestamp,
+    /// When its last verdict was written, if it was a final one.
+    pub done_at: Option<Timestamp>,
+    /// The route that settled it.
+    pub settled_by: Option<String>,
+    /// Why its last attempt failed.
+    pub last_error: Option<String>,
+    /// The event, or why the row is none.
+    pub event: Result<Envelope, BadRow>,
+}

@@ -1,0 +1,145 @@
+//! The memory store: the contract in its plainest form, for tests and examples.
+
+mod state;
+mod tx;
+
+use std::{
+    fmt,
+    num::NonZeroU16,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+
+use self::state::State;
+pub use self::tx::MemoryTx;
+use super::{
+    Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
+    StoredEvent, Take,
+};
+use crate::clock::{Clock, SystemClock};
+use crate::error::Result;
+use crate::id::{EventId, OwnerId};
+
+/// Keeps events in memory, with transactions, for tests that need no database.
+///
+/// Clones share what they hold.
+///
+/// # Examples
+/// ```
+/// use pillarbox::{Envelope, MemoryStore, Outbox, Store};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::new();
+/// let outbox = Outbox::new();
+///
+/// let mut tx = outbox.begin(&store).await?;
+/// tx.emit_envelope(Envelope::json("order.placed", &7)?).await?;
+/// tx.commit().await?;
+///
+/// assert_eq!(store.stats().await?.new, 1);
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    state: Arc<Mutex<State>>,
+    clock: Arc<dyn Clock>,
+}
+
+/// As many as the SQL stores for many machines have.
+const SHARDS: NonZeroU16 = NonZeroU16::new(64).expect("64 is not zero");
+
+impl MemoryStore {
+    /// An empty store on the machine's clock.
+    pub fn new() -> Self {
+        Self::with_clock(SystemClock)
+    }
+
+    /// An empty store whose "database clock" is this one.
+    pub fn with_clock(clock: impl Clock) -> Self {
+        Self { state: Arc::new(Mutex::new(State::new(SHARDS))), clock: Arc::new(clock) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn layout(&self) -> Result<Layout> {
+        Ok(Layout { shards: SHARDS })
+    }
+
+    async fn join(&self, lease: &Lease) -> Result<()> {
+        self.state().join(lease, self.clock.now());
+        Ok(())
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal> {
+        Ok(self.state().renew(lease, self.clock.now()))
+    }
+
+    async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
+        Ok(self.state().take(take, self.clock.now()))
+    }
+
+    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64> {
+        Ok(self.state().release(owner, holdings))
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<()> {
+        self.state().leave(owner);
+        Ok(())
+    }
+
+    async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
+        Ok(self.state().read(read, self.clock.now()))
+    }
+
+    async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>> {
+        Ok(self.state().read_key(read, self.clock.now()))
+    }
+
+    async fn settle(&self, settle: &Settle) -> Result<Settled> {
+        Ok(self.state().settle(settle, self.clock.now()))
+    }
+
+    async fn replay(&self, ids: &[EventId]) -> Result<u64> {
+        Ok(self.state().replay(ids, self.clock.now()))
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<u64> {
+        Ok(self.state().purge(purge, self.clock.now()))
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        Ok(self.state().stats(self.clock.now()))
+    }
+
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        Ok(self.state().event(id))
+    }
+}

@@ -1,0 +1,186 @@
+//! Transactions on the memory store: what they write is seen by nobody until they commit.
+
+use crate::envelope::Envelope;
+use crate::error::{Error, ErrorKind, Result, TxFate};
+use crate::id::{EventId, Seq};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::state::Event;
+use crate::tx::{Accept, Accepted, Begin, Insert, OpenTx, PayloadHash, Tx};
+
+/// An open transaction on a [`MemoryStore`].
+///
+/// # Examples
+/// ```
+/// use pillarbox::{Envelope, MemoryStore, Outbox};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let (store, outbox) = (MemoryStore::new(), Outbox::new());
+///
+/// let mut own = store.open();
+/// outbox.emit_envelope(&mut own, Envelope::json("order.placed", &7)?).await?;
+/// own.commit()?;
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a transaction that is dropped is rolled back"]
+pub struct MemoryTx {
+    store: MemoryStore,
+    writes: Vec<Write>,
+    savepoints: Vec<usize>,
+}
+
+enum Write {
+    Event(Seq, Box<Event>, EventId),
+    Accept((String, String, String), PayloadHash),
+}
+
+impl std::fmt::Debug for Write {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Event(seq, _, id) => write!(f, "Event({} {id})", seq.0),
+            Self::Accept(entry, _) => write!(f, "Accept({entry:?})"),
+        }
+    }
+}
+
+impl MemoryStore {
+    /// Opens a transaction of the caller's own.
+    pub fn open(&self) -> MemoryTx {
+        MemoryTx { store: self.clone(), writes: Vec::new(), savepoints: Vec::new() }
+    }
+}
+
+impl MemoryTx {
+    /// Commits what was written.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Duplicate`] when another transaction committed one of its ids first.
+    pub fn commit(self) -> Result<()> {
+        let mut state = self.store.state();
+        for write in &self.writes {
+            let taken = match write {
+                Write::Event(_, _, id) => state.ids.contains_key(id),
+                Write::Accept(entry, _) => state.inbox.contains_key(entry),
+            };
+            if taken {
+                let message = format!("written by another transaction first: {write:?}");
+                let error = Error::new(ErrorKind::Duplicate, message);
+                return Err(error.leaving(TxFate::RolledBack));
+            }
+        }
+        for write in self.writes {
+            match write {
+                Write::Event(seq, event, id) => {
+                    state.ids.insert(id, seq);
+                    state.events.insert(seq, *event);
+                }
+                Write::Accept(entry, hash) => {
+                    state.inbox.insert(entry, hash);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, envelopes: &[Envelope]) -> Result<()> {
+        let now = self.store.clock.now();
+        let mut state = self.store.state();
+        let before = self.writes.len();
+        for envelope in envelopes {
+            let id = envelope.event_id();
+            let ours = self.writes.iter().any(|w| matches!(w, Write::Event(_, _, i) if i == id));
+            if ours || state.ids.contains_key(id) {
+                self.writes.truncate(before);
+                let message = format!("an event with this id exists already (event={id})");
+                return Err(Error::new(ErrorKind::Duplicate, message).leaving(TxFate::Open));
+            }
+            let seq = state.next_seq();
+            let event = Box::new(state.seal(envelope, now));
+            self.writes.push(Write::Event(seq, event, id.clone()));
+        }
+        Ok(())
+    }
+}
+
+impl Tx for &mut MemoryTx {
+    async fn insert(self, insert: &Insert<'_>) -> Result<()> {
+        self.write(insert.envelopes)
+    }
+
+    async fn accept(self, accept: &Accept<'_>) -> Result<Accepted> {
+        let entry = (
+            accept.consumer.to_owned(),
+            accept.source.to_owned(),
+            accept.event_id.to_owned(),
+        );
+        let ours = self.writes.iter().find_map(|write| match write {
+            Write::Accept(known, hash) if *known == entry => Some(*hash),
+            _ => None,
+        });
+        let known = ours.or_else(|| self.store.state().inbox.get(&entry).copied());
+        let Some(known) = known else {
+            self.writes.push(Write::Accept(entry, accept.payload_hash));
+            return Ok(Accepted::FirstTime);
+        };
+        if known == accept.payload_hash { Ok(Accepted::Duplicate) } else { Ok(Accepted::Conflict) }
+    }
+}
+
+impl Begin for &MemoryStore {
+    type Tx = MemoryTx;
+
+    async fn begin(self) -> Result<MemoryTx> {
+        Ok(self.open())
+    }
+}
+
+impl OpenTx for MemoryTx {
+    type Connection = Self;
+
+    fn connection(&self) -> &Self {
+        self
+    }
+
+    fn connection_mut(&mut self) -> &mut Self {
+        self
+    }
+
+    async fn insert(&mut self, insert: &Insert<'_>) -> Result<()> {
+        self.write(insert.envelopes)
+    }
+
+    async fn prove(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn savepoint(&mut self) -> Result<()> {
+        self.savepoints.push(self.writes.len());
+        Ok(())
+    }
+
+    async fn release(&mut self) -> Result<()> {
+        self.savepoints.pop();
+        Ok(())
+    }
+
+    async fn rollback_to(&mut self) -> Result<()> {
+        self.abandon();
+        Ok(())
+    }
+
+    fn abandon(&mut self) {
+        if let Some(length) = self.savepoints.pop() {
+            self.writes.truncate(length);
+        }
+    }
+
+    async fn commit(self) -> Result<()> {
+        Self::commit(self)
+    }
+
+    async fn rollback(self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Table names: the only thing that is ever formatted into SQL, so it is a checked type.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use crate::error::{Error, Result};
+
+/// What the tables' names begin with: `billing_` gives `billing_outbox_event`.
+///
+/// # Examples
+/// ```
+/// use pillarbox::TablePrefix;
+///
+/// assert_eq!(TablePrefix::new("billing_")?.as_str(), "billing_");
+/// assert!(TablePrefix::new("x; drop table orders").is_err());
+/// # Ok::<(), pillarbox::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TablePrefix(Cow<'static, str>);
+
+impl TablePrefix {
+    /// Checks a prefix: up to 24 lowercase letters, digits and underscores, no digit first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is anything else.
+    pub fn new(prefix: impl Into<Cow<'static, str>>) -> Result<Self> {
+        let prefix = prefix.into();
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let sound = prefix.len() <= 24
+            && prefix.bytes().all(plain)
+            && !prefix.starts_with(|first: char| first.is_ascii_digit());
+        if !sound {
+            return Err(Error::invalid(format!(
+                "table prefix {prefix:?} may hold up to 24 of a-z, 0-9 and _, and no digit first"
+            )));
+        }
+        Ok(Self(prefix))
+    }
+
+    /// The prefix as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Renders SQL templates for one prefix, each of them once.
+#[derive(Clone, Default)]
+pub struct Tables {
+    prefix: TablePrefix,
+    rendered: Arc<RwLock<HashMap<&'static str, Arc<str>>>>,
+}
+
+impl Tables {
+    /// The tables whose names begin with `prefix`.
+    pub fn new(prefix: TablePrefix) -> Self {
+        Self { prefix, rendered: Arc::default() }
+    }
+
+    /// The prefix of these tables.
+    pub fn prefix(&self) -> &TablePrefix {
+        &self.prefix
+    }
+
+    /// The template with the prefix in place of every `{p}`.
+    pub fn render(&self, template: &'static str) -> Arc<str> {
+        let known = self.rendered.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sql) = known.get(template) {
+            return Arc::clone(sql);
+        }
+        drop(known);
+        let sql: Arc<str> = template.replace("{p}", self.prefix.as_str()).into();
+        let mut known = self.rendered.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry(template).or_insert(sql))
+    }
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tables").field(&self.prefix.as_str()).finish()
+    }
+}

@@ -1,0 +1,160 @@
+//! The transaction contracts: how rows get into a transaction that the caller opened.
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod sqlx;
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use crate::envelope::Envelope;
+use crate::error::Result;
+use crate::table::Tables;
+
+/// A borrowed, open transaction that takes outbox rows with it.
+///
+/// Implemented for `&mut sqlx::Transaction` and for `&mut` connections on which sqlx has a
+/// transaction open. A pool is none: there would be nothing to commit with.
+///
+/// # Contract
+/// - [`insert`](Self::insert) MUST write all rows or none, in the order given, and MUST fail with
+///   [`ErrorKind::NoTransaction`](crate::ErrorKind::NoTransaction) when no transaction is open:
+///   a row that commits by itself is a ghost.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an open transaction",
+    label = "expected something like `&mut sqlx::Transaction<'_, _>`",
+    note = "pass `&mut tx`, not a pool: begin one with `outbox.begin(&pool)` or `pool.begin()`"
+)]
+pub trait Tx: Send + Sized {
+    /// Writes events into the transaction.
+    fn insert(self, insert: &Insert<'_>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Notes in the transaction that a consumer has taken an event in.
+    fn accept(self, accept: &Accept<'_>) -> impl Future<Output = Result<Accepted>> + Send;
+}
+
+/// Events to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Insert<'a> {
+    /// Into which tables.
+    pub tables: &'a Tables,
+    /// The events, in order.
+    pub envelopes: &'a [Envelope],
+}
+
+/// An event to take in once.
+#[derive(Clone, Copy, Debug)]
+pub struct Accept<'a> {
+    /// In which tables.
+    pub tables: &'a Tables,
+    /// Who takes it in.
+    pub consumer: &'a str,
+    /// Where it comes from.
+    pub source: &'a str,
+    /// Its id at the source.
+    pub event_id: &'a str,
+    /// Whose event it is.
+    pub tenant_id: Option<&'a str>,
+    /// What it carries.
+    pub payload_hash: PayloadHash,
+}
+
+/// Whether an event may have its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "only the first time may have an effect"]
+pub enum Accepted {
+    /// It was not seen before: let it have its effect.
+    FirstTime,
+    /// It was seen before, the same: do nothing.
+    Duplicate,
+    /// Another payload came under this id before: someone reuses ids, do nothing and say so.
+    Conflict,
+}
+
+/// The SHA-256 of a payload: tells a duplicate from a conflict.
+///
+/// # Examples
+/// ```
+/// use pillarbox::PayloadHash;
+///
+/// assert_eq!(PayloadHash::of(b"{}"), PayloadHash::of("{}".as_bytes()));
+/// assert_ne!(PayloadHash::of(b"{}"), PayloadHash::of(b"[]"));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PayloadHash([u8; 32]);
+
+impl PayloadHash {
+    /// The hash of these bytes.
+    pub fn of(payload: impl AsRef<[u8]>) -> Self {
+        Self(Sha256::digest(payload.as_ref()).into())
+    }
+
+    /// The hash's bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PayloadHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str("…")
+    }
+}
+
+/// Something that opens transactions: a pool, or the memory store.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot begin a transaction",
+    note = "pass `&pool` (a sqlx pool) or `&store` (a memory store)"
+)]
+pub trait Begin: Send {
+    /// The transaction it opens.
+    type Tx: OpenTx;
+
+    /// Opens a transaction.
+    fn begin(self) -> impl Future<Output = Result<Self::Tx>> + Send;
+}
+
+/// An owned transaction whose end we see.
+///
+/// # Contract
+/// - [`prove`](Self::prove) MUST fail unless what was done since the begin can still be
+///   committed; so MUST [`insert`](Self::insert).
+/// - [`commit`](Self::commit) MUST answer
+///   [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) when the database may have
+///   committed without telling, and any other kind only when it has not.
+/// - Dropping it MUST roll back.
+pub trait OpenTx: Send + Sized {
+    /// What the caller works with.
+    type Connection: ?Sized;
+
+    /// The connection, to read with.
+    fn connection(&self) -> &Self::Connection;
+
+    /// The connection, to work with.
+    fn connection_mut(&mut self) -> &mut Self::Connection;
+
+    /// Writes events into the transaction.
+    fn insert(&mut self, insert: &Insert<'_>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Checks that the transaction lives.
+    fn prove(&mut self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Opens a savepoint inside the innermost one.
+    fn savepoint(&mut self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Keeps what was done since the innermost savepoint.
+    fn release(&mut self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Undoes what was done since the innermost savepoint, and ends it.
+    fn rollback_to(&mut self) -> impl Future<Output = Result<()>> + Send;
+
+    /// The same without waiting: it happens before anything else does.
+    fn abandon(&mut self);
+
+    /// Commits.
+    fn commit(self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Rolls back.
+    fn rollback(self) -> impl Future<Output = Result<()>> + Send;
+}
