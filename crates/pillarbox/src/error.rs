@@ -1,5 +1,8 @@
 //! The one public error, and the coarse kinds that a caller branches on.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod sqlx;
+
 use std::{convert::Infallible, error::Error as StdError, fmt};
 
 /// What a caller does about an [`Error`].
@@ -66,7 +69,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of this kind; stores and transactions outside this crate make theirs with it.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), fate: None, source: None }
+        Self {
+            kind,
+            message: message.into(),
+            fate: None,
+            source: None,
+        }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -97,6 +105,14 @@ impl Error {
         self.fate
     }
 
+    /// The text of what caused it, for logs; empty when there is no more to say.
+    pub(crate) fn source_text(&self) -> String {
+        self.source
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    }
+
     /// Whether the same call may succeed later, unchanged.
     pub fn is_transient(&self) -> bool {
         self.kind == ErrorKind::Unavailable
@@ -117,7 +133,9 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
     }
 }
 

@@ -195,7 +195,9 @@ pub(crate) fn check_text(what: &str, text: &str, limit: usize) -> Result<()> {
     }
     let length = text.chars().count();
     if length > limit {
-        return Err(Error::invalid(format!("{what} has {length} characters, the limit is {limit}")));
+        return Err(Error::invalid(format!(
+            "{what} has {length} characters, the limit is {limit}"
+        )));
     }
     if text.chars().any(char::is_control) {
         return Err(Error::invalid(format!("{what} has a control character")));
@@ -208,7 +210,10 @@ const fn check_static(bytes: &[u8], limit: usize) {
     assert!(bytes.len() <= limit, "the name is too long");
     let mut at = 0;
     while at < bytes.len() {
-        assert!(bytes[at] >= b' ' && bytes[at] != 0x7f, "the name has a control character");
+        assert!(
+            bytes[at] >= b' ' && bytes[at] != 0x7f,
+            "the name has a control character"
+        );
         at += 1;
     }
 }

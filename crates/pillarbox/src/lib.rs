@@ -1,11 +1,8 @@
 #![doc = include_str!("docs/crate.md")]
 #![forbid(unsafe_code)]
 
-// Lets the derive's `::pillarbox` paths work in this crate's own tests.
-#[cfg(test)]
-extern crate self as pillarbox;
-
 pub mod clock;
+mod connect;
 pub mod context;
 mod emit;
 mod envelope;
@@ -26,6 +23,7 @@ mod wake;
 pub use pillarbox_macros::Event;
 
 pub use self::clock::{Clock, SystemClock, Timestamp};
+pub use self::connect::connect;
 pub use self::context::Context;
 pub use self::emit::{Hook, Outbox, OutboxTx, Savepoint};
 pub use self::envelope::{
@@ -40,9 +38,14 @@ pub use self::event::{
 pub use self::id::{Epoch, EventId, MAX_EVENT_ID, OwnerId, Seq, ShardId, Token};
 pub use self::inbox::{Inbox, MAX_CONSUMER, MAX_INBOX_ID, MAX_SOURCE};
 pub use self::listen::{Cx, Listener, Listeners};
+pub use self::relay::{Relay, RelayHandle, Settings as RelaySettings};
 pub use self::retry::{Backoff, OnDead, RetryPolicy};
 pub use self::store::Store;
 pub use self::store::memory::{MemoryStore, MemoryTx};
+#[cfg(feature = "postgres")]
+pub use self::store::postgres::PostgresStore;
+#[cfg(feature = "sqlite")]
+pub use self::store::sqlite::SqliteStore;
 pub use self::table::{TablePrefix, Tables};
 pub use self::tx::{Accepted, PayloadHash};
 pub use self::verdict::{ErrorText, Failure, MAX_ERROR_TEXT, Next, Verdict};

@@ -1,6 +1,10 @@
 //! The store contract: what a database must do for the relay.
 
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 use std::{fmt, num::NonZeroU16, time::Duration};
 
@@ -257,7 +261,7 @@ pub struct Settlement {
 pub struct Settled {
     /// Events whose verdict was written. The others were settled before, or overtaken.
     pub applied: Vec<Seq>,
-    /// Shards that are no longer held at the epoch given; drop them.
+    /// Shards that are not held at the newest epoch given for them in this call; drop them.
     pub refused: Vec<ShardId>,
 }
 
@@ -284,12 +288,20 @@ pub struct Purge {
 impl Purge {
     /// Delivered rows settled longer ago than this.
     pub fn done(older_than: Duration) -> Self {
-        Self { status: Status::Done, older_than, limit: 500 }
+        Self {
+            status: Status::Done,
+            older_than,
+            limit: 500,
+        }
     }
 
     /// Dead letters given up longer ago than this.
     pub fn dead(older_than: Duration) -> Self {
-        Self { status: Status::Dead, older_than, limit: 500 }
+        Self {
+            status: Status::Dead,
+            older_than,
+            limit: 500,
+        }
     }
 
     /// At most this many in one call; 500 unless said.

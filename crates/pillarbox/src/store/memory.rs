@@ -59,7 +59,10 @@ impl MemoryStore {
 
     /// An empty store whose "database clock" is this one.
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self { state: Arc::new(Mutex::new(State::new(SHARDS))), clock: Arc::new(clock) }
+        Self {
+            state: Arc::new(Mutex::new(State::new(SHARDS))),
+            clock: Arc::new(clock),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

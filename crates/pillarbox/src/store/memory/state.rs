@@ -46,7 +46,10 @@ pub(super) struct Event {
 
 impl State {
     pub(super) fn new(shards: NonZeroU16) -> Self {
-        let shard = Shard { owner: None, epoch: Epoch(0) };
+        let shard = Shard {
+            owner: None,
+            epoch: Epoch(0),
+        };
         Self {
             events: BTreeMap::new(),
             ids: HashMap::new(),
@@ -81,16 +84,21 @@ impl State {
             done_at: None,
             settled_by: None,
             last_error: None,
-            envelope: envelope.clone().occurred_at(envelope.moment().unwrap_or(now)),
+            envelope: envelope
+                .clone()
+                .occurred_at(envelope.moment().unwrap_or(now)),
         }
     }
 
     pub(super) fn join(&mut self, lease: &Lease, now: Timestamp) {
-        self.owners.insert(lease.owner.clone(), now.saturating_add(lease.length));
+        self.owners
+            .insert(lease.owner.clone(), now.saturating_add(lease.length));
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, now: Timestamp) -> Renewal {
-        let Some(until) = self.owners.get_mut(&lease.owner) else { return Renewal::Lost };
+        let Some(until) = self.owners.get_mut(&lease.owner) else {
+            return Renewal::Lost;
+        };
         *until = now.saturating_add(lease.length);
         Renewal::Kept
     }
@@ -112,7 +120,11 @@ impl State {
             }
             shard.owner = Some(take.owner.clone());
             shard.epoch = Epoch(shard.epoch.0 + 1);
-            taken.push(Holding { shard: ShardId(at), epoch: shard.epoch, origin });
+            taken.push(Holding {
+                shard: ShardId(at),
+                epoch: shard.epoch,
+                origin,
+            });
         }
         taken
     }
@@ -133,7 +145,10 @@ impl State {
 
     pub(super) fn leave(&mut self, owner: &OwnerId) {
         self.owners.remove(owner);
-        let theirs = self.shards.iter_mut().filter(|shard| shard.owner.as_ref() == Some(owner));
+        let theirs = self
+            .shards
+            .iter_mut()
+            .filter(|shard| shard.owner.as_ref() == Some(owner));
         theirs.for_each(|shard| shard.owner = None);
     }
 
@@ -155,21 +170,28 @@ impl State {
     pub(super) fn read_key(&self, read: &ReadKey, now: Timestamp) -> Vec<Pending> {
         let limit = usize::try_from(read.limit).unwrap_or(usize::MAX);
         let waiting = self.events.iter().filter(|(_, event)| {
-            event.is_pending()
-                && event.shard == read.shard
-                && event.key.as_ref() == Some(&read.key)
+            event.is_pending() && event.shard == read.shard && event.key.as_ref() == Some(&read.key)
         });
-        waiting.take(limit).map(|(seq, event)| event.pending(*seq, now)).collect()
+        waiting
+            .take(limit)
+            .map(|(seq, event)| event.pending(*seq, now))
+            .collect()
     }
 
     pub(super) fn settle(&mut self, settle: &Settle, now: Timestamp) -> Settled {
-        let mut settled = Settled::default();
+        let mut fences: BTreeMap<ShardId, Epoch> = BTreeMap::new();
         for settlement in &settle.settlements {
-            if !self.is_held(&settle.owner, settlement.shard, settlement.epoch) {
-                if !settled.refused.contains(&settlement.shard) {
-                    settled.refused.push(settlement.shard);
-                }
-            } else if self.apply(settlement, now) {
+            let newest = fences.entry(settlement.shard).or_insert(settlement.epoch);
+            *newest = settlement.epoch.max(*newest);
+        }
+        fences.retain(|shard, epoch| !self.is_held(&settle.owner, *shard, *epoch));
+        let mut settled = Settled {
+            refused: fences.into_keys().collect(),
+            ..Settled::default()
+        };
+        for settlement in &settle.settlements {
+            let held = self.is_held(&settle.owner, settlement.shard, settlement.epoch);
+            if held && self.apply(settlement, now) {
                 settled.applied.push(settlement.seq);
             }
         }
@@ -177,7 +199,9 @@ impl State {
     }
 
     fn apply(&mut self, settlement: &Settlement, now: Timestamp) -> bool {
-        let Some(event) = self.events.get_mut(&settlement.seq) else { return false };
+        let Some(event) = self.events.get_mut(&settlement.seq) else {
+            return false;
+        };
         let open = matches!(event.status, Status::New | Status::Retry);
         if !open || event.token != settlement.token || event.shard != settlement.shard {
             return false;
@@ -208,7 +232,9 @@ impl State {
     pub(super) fn purge(&mut self, purge: &Purge, now: Timestamp) -> u64 {
         let old = |event: &Event| {
             event.status == purge.status
-                && event.done_at.is_some_and(|at| at.saturating_add(purge.older_than) < now)
+                && event
+                    .done_at
+                    .is_some_and(|at| at.saturating_add(purge.older_than) < now)
         };
         let limit = usize::try_from(purge.limit).unwrap_or(usize::MAX);
         let gone: Vec<Seq> = self
@@ -227,8 +253,12 @@ impl State {
     }
 
     pub(super) fn stats(&self, now: Timestamp) -> Stats {
-        let count =
-            |status| self.events.values().filter(|event| event.status == status).count() as u64;
+        let count = |status| {
+            self.events
+                .values()
+                .filter(|event| event.status == status)
+                .count() as u64
+        };
         let due = self.events.values().filter(|event| {
             matches!(event.status, Status::New | Status::Retry) && event.available_at <= now
         });
@@ -265,12 +295,16 @@ impl State {
     }
 
     fn is_held(&self, owner: &OwnerId, shard: ShardId, epoch: Epoch) -> bool {
-        let row = usize::try_from(shard.0).ok().and_then(|at| self.shards.get(at));
+        let row = usize::try_from(shard.0)
+            .ok()
+            .and_then(|at| self.shards.get(at));
         row.is_some_and(|row| row.owner.as_ref() == Some(owner) && row.epoch == epoch)
     }
 
     fn shard_mut(&mut self, shard: ShardId) -> Option<&mut Shard> {
-        usize::try_from(shard.0).ok().and_then(|at| self.shards.get_mut(at))
+        usize::try_from(shard.0)
+            .ok()
+            .and_then(|at| self.shards.get_mut(at))
     }
 
     fn is_behind(&self, event: &Event, floor: Seq) -> bool {

@@ -48,7 +48,11 @@ impl std::fmt::Debug for Write {
 impl MemoryStore {
     /// Opens a transaction of the caller's own.
     pub fn open(&self) -> MemoryTx {
-        MemoryTx { store: self.clone(), writes: Vec::new(), savepoints: Vec::new() }
+        MemoryTx {
+            store: self.clone(),
+            writes: Vec::new(),
+            savepoints: Vec::new(),
+        }
     }
 }
 
@@ -90,7 +94,10 @@ impl MemoryTx {
         let before = self.writes.len();
         for envelope in envelopes {
             let id = envelope.event_id();
-            let ours = self.writes.iter().any(|w| matches!(w, Write::Event(_, _, i) if i == id));
+            let ours = self
+                .writes
+                .iter()
+                .any(|w| matches!(w, Write::Event(_, _, i) if i == id));
             if ours || state.ids.contains_key(id) {
                 self.writes.truncate(before);
                 let message = format!("an event with this id exists already (event={id})");
@@ -124,7 +131,11 @@ impl Tx for &mut MemoryTx {
             self.writes.push(Write::Accept(entry, accept.payload_hash));
             return Ok(Accepted::FirstTime);
         };
-        if known == accept.payload_hash { Ok(Accepted::Duplicate) } else { Ok(Accepted::Conflict) }
+        if known == accept.payload_hash {
+            Ok(Accepted::Duplicate)
+        } else {
+            Ok(Accepted::Conflict)
+        }
     }
 }
 

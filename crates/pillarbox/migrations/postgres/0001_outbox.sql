@@ -1,0 +1,122 @@
+-- Creates every table of the outbox and the inbox. New tables only: locks nothing that exists.
+
+create table {p}outbox_event (
+    event_id varchar(36) collate "C" primary key default gen_random_uuid()::text,
+    -- Never cached: a cached sequence would hand a later writer a smaller number.
+    seq bigint not null generated always as identity (cache 1),
+    event_type varchar(128) not null check (event_type <> ''),
+    event_version integer not null default 1 check (event_version > 0),
+    aggregate_type varchar(64) not null default '__GLOBAL__' check (aggregate_type <> ''),
+    aggregate_id varchar(128),
+    -- Null: ordered by the aggregate. Empty: ordered by nothing.
+    partition_key varchar(256),
+    -- "C" everywhere near a key: equal means equal bytes, whatever the database's collation.
+    ordering_key varchar(256) collate "C" generated always as (
+        case
+            when partition_key <> '' then partition_key
+            when partition_key is null and aggregate_id <> '' then aggregate_type || '/' || aggregate_id
+        end
+    ) stored,
+    shard smallint not null generated always as (
+        (hashtextextended(
+            (case
+                when partition_key <> '' then partition_key
+                when partition_key is null and aggregate_id <> '' then aggregate_type || '/' || aggregate_id
+                else event_id
+            end)::text collate "C", 0) & 63)::smallint
+    ) stored,
+    tenant_id varchar(64),
+    -- json, not jsonb: the text comes out as it went in, with \u0000, duplicate keys and all.
+    payload json,
+    payload_bytes bytea,
+    content_type varchar(128),
+    headers json,
+    status smallint not null default 0 check (status between 0 and 4),
+    attempts integer not null default 0,
+    crashes integer not null default 0,
+    available_at timestamptz not null default clock_timestamp(),
+    occurred_at timestamptz not null default clock_timestamp(),
+    created_at timestamptz not null default clock_timestamp(),
+    done_at timestamptz,
+    settled_by varchar(256),
+    last_error varchar(4000),
+    locked_by varchar(36) collate "C",
+    locked_until timestamptz,
+    lock_token integer not null default 0,
+    constraint {p}outbox_event_one_payload check ((payload is null) <> (payload_bytes is null))
+);
+
+-- Pending rows only, so that the cost of a read does not grow with the rows that are kept.
+create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where status in (0, 2, 4);
+create index {p}outbox_event_key on {p}outbox_event (ordering_key, seq)
+    where status in (0, 2, 4) and ordering_key is not null;
+-- Final rows only: an emit does not touch it, purge and the dead-letter count read it.
+create index {p}outbox_event_final on {p}outbox_event (status, done_at) where status in (1, 3);
+
+create table {p}outbox_owner (
+    owner varchar(36) collate "C" primary key,
+    lease_until timestamptz not null,
+    wants smallint not null
+);
+
+create table {p}outbox_shard (
+    shard smallint primary key,
+    owner varchar(36) collate "C",
+    epoch bigint not null default 0
+);
+insert into {p}outbox_shard (shard) select generate_series(0, 63);
+
+create table {p}outbox_setting (
+    id smallint primary key check (id = 1),
+    claim varchar(16) not null,
+    shards smallint not null,
+    ordered varchar(16) not null
+);
+insert into {p}outbox_setting (id, claim, shards, ordered) values (1, 'shards', 64, 'key');
+
+create table {p}outbox_audit (
+    id bigint primary key generated always as identity,
+    event_id varchar(36) collate "C" not null,
+    action varchar(64) not null,
+    attempts integer not null,
+    error varchar(4000),
+    extra json,
+    at timestamptz not null default clock_timestamp()
+);
+create index {p}outbox_audit_event on {p}outbox_audit (event_id, id);
+create index {p}outbox_audit_at on {p}outbox_audit (at);
+
+create table {p}inbox_processed (
+    consumer_name varchar(128) collate "C" not null,
+    source varchar(128) collate "C" not null,
+    event_id varchar(255) collate "C" not null,
+    tenant_id varchar(64),
+    payload_hash bytea not null,
+    processed_at timestamptz not null default clock_timestamp(),
+    primary key (consumer_name, source, event_id)
+);
+create index {p}inbox_processed_at on {p}inbox_processed (processed_at);
+
+-- For writers in other languages: an event in the caller's transaction with one call.
+create function {p}outbox_emit(
+    event_type text,
+    payload json,
+    aggregate_type text default '__GLOBAL__',
+    aggregate_id text default null,
+    partition_key text default null,
+    tenant_id text default null,
+    headers json default null,
+    event_version integer default 1,
+    deliver_after interval default null,
+    event_id text default null
+) returns text
+language sql
+as $$
+    insert into {p}outbox_event (
+        event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key,
+        tenant_id, payload, headers, available_at)
+    values (
+        coalesce($10, gen_random_uuid()::text), $1, $8, $3, $4, $5,
+        $6, $2, $7, clock_timestamp() + coalesce($9, interval '0'))
+    returning event_id
+$$;

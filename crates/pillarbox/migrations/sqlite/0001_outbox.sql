@@ -1,0 +1,98 @@
+-- Creates every table of the outbox and the inbox. New tables only: locks nothing that exists.
+-- Times are microseconds since 1970, from the database's clock.
+
+create table {p}outbox_event (
+    -- Autoincrement: without it a deleted number would be given out again.
+    seq integer primary key autoincrement,
+    event_id text not null unique default (lower(hex(randomblob(16))))
+        check (length(event_id) between 1 and 36),
+    event_type text not null check (length(event_type) between 1 and 128),
+    event_version integer not null default 1 check (event_version between 1 and 2147483647),
+    aggregate_type text not null default '__GLOBAL__'
+        check (length(aggregate_type) between 1 and 64),
+    aggregate_id text check (length(aggregate_id) <= 128),
+    -- Null: ordered by the aggregate. Empty: ordered by nothing.
+    partition_key text check (length(partition_key) <= 256),
+    ordering_key text generated always as (
+        case
+            when partition_key <> '' then partition_key
+            when partition_key is null and aggregate_id <> '' then aggregate_type || '/' || aggregate_id
+        end
+    ) stored,
+    -- One writer at a time is all that SQLite has: one shard serves it best.
+    shard integer not null generated always as (0) stored,
+    tenant_id text check (length(tenant_id) <= 64),
+    payload text,
+    payload_bytes blob,
+    content_type text check (length(content_type) <= 128),
+    headers text,
+    status integer not null default 0 check (status between 0 and 4),
+    attempts integer not null default 0,
+    crashes integer not null default 0,
+    available_at integer not null
+        default (cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000),
+    occurred_at integer not null
+        default (cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000),
+    created_at integer not null
+        default (cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000),
+    done_at integer,
+    settled_by text,
+    last_error text,
+    locked_by text,
+    locked_until integer,
+    lock_token integer not null default 0,
+    check ((payload is null) <> (payload_bytes is null))
+);
+
+-- Pending rows only, so that the cost of a read does not grow with the rows that are kept.
+create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where status in (0, 2, 4);
+create index {p}outbox_event_key on {p}outbox_event (ordering_key, seq)
+    where status in (0, 2, 4) and ordering_key is not null;
+-- Final rows only: an emit does not touch it, purge and the dead-letter count read it.
+create index {p}outbox_event_final on {p}outbox_event (status, done_at) where status in (1, 3);
+
+create table {p}outbox_owner (
+    owner text primary key,
+    lease_until integer not null,
+    wants integer not null
+) without rowid;
+
+create table {p}outbox_shard (
+    shard integer primary key,
+    owner text,
+    epoch integer not null default 0
+);
+insert into {p}outbox_shard (shard) values (0);
+
+create table {p}outbox_setting (
+    id integer primary key check (id = 1),
+    claim text not null,
+    shards integer not null,
+    ordered text not null
+);
+insert into {p}outbox_setting (id, claim, shards, ordered) values (1, 'shards', 1, 'key');
+
+create table {p}outbox_audit (
+    id integer primary key autoincrement,
+    event_id text not null,
+    action text not null,
+    attempts integer not null,
+    error text,
+    extra text,
+    at integer not null
+        default (cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000)
+);
+create index {p}outbox_audit_event on {p}outbox_audit (event_id, id);
+create index {p}outbox_audit_at on {p}outbox_audit (at);
+
+create table {p}inbox_processed (
+    consumer_name text not null,
+    source text not null,
+    event_id text not null,
+    tenant_id text,
+    payload_hash blob not null,
+    processed_at integer not null
+        default (cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000),
+    primary key (consumer_name, source, event_id)
+) without rowid;
+create index {p}inbox_processed_at on {p}inbox_processed (processed_at);

@@ -1,0 +1,144 @@
+//! From a URL to a store.
+
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+
+/// Opens the store that a URL names.
+///
+/// | URL | feature |
+/// | --- | --- |
+/// | `postgres://user@host/database` | `postgres` |
+/// | `sqlite://path/to/file.db`, `sqlite::memory:` | `sqlite` |
+/// | `memory:` | none; for tests |
+///
+/// # Examples
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = pillarbox::connect("memory:").await?;
+/// store.migrate().await?;
+///
+/// let error = pillarbox::connect("mysql://localhost/shop").await.unwrap_err();
+/// assert!(error.to_string().contains("mysql"));
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Configuration`] for a URL that names no store or one whose feature is off,
+/// [`ErrorKind::Unavailable`] when the database is out of reach.
+///
+/// # Cancel safety
+/// Nothing is left behind.
+pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "memory" => Ok(Arc::new(MemoryStore::new())),
+        "postgres" | "postgresql" => postgres(url).await,
+        "sqlite" => sqlite(url).await,
+        "mysql" | "mariadb" | "tidb" => {
+            refuse("this version has no store for mysql:// URLs yet: use postgres:// or sqlite://")
+        }
+        // The URL itself stays out of the message: it may hold a password.
+        "" => refuse("a store's URL begins with postgres://, sqlite: or memory:"),
+        other => refuse(format!(
+            "no store for {other:?} URLs: use postgres://, sqlite: or memory:"
+        )),
+    }
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(
+        crate::store::postgres::PostgresStore::connect(url).await?,
+    ))
+}
+
+#[cfg(not(feature = "postgres"))]
+#[expect(
+    clippy::unused_async,
+    reason = "the same signature with and without the feature"
+)]
+async fn postgres(_: &str) -> Result<Arc<dyn Store>> {
+    missing("postgres")
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(
+        crate::store::sqlite::SqliteStore::connect(url).await?,
+    ))
+}
+
+#[cfg(not(feature = "sqlite"))]
+#[expect(
+    clippy::unused_async,
+    reason = "the same signature with and without the feature"
+)]
+async fn sqlite(_: &str) -> Result<Arc<dyn Store>> {
+    missing("sqlite")
+}
+
+#[cfg(not(all(feature = "postgres", feature = "sqlite")))]
+fn missing(feature: &str) -> Result<Arc<dyn Store>> {
+    refuse(format!(
+        "{feature}: URLs need the cargo feature `{feature}`: \
+         pillarbox = {{ version = \"…\", features = [\"{feature}\"] }}"
+    ))
+}
+
+fn refuse(message: impl Into<String>) -> Result<Arc<dyn Store>> {
+    Err(Error::new(ErrorKind::Configuration, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn error(url: &str) -> Error {
+        connect(url).await.expect_err("the URL is wrong")
+    }
+
+    #[tokio::test]
+    async fn wrong_urls_say_what_is_wrong_and_show_no_password() {
+        for url in [
+            "",
+            "shop.db",
+            "oracle://app:hunter2@db/shop",
+            "mysql://app:hunter2@db/shop",
+        ] {
+            let error = error(url).await;
+            assert_eq!(error.kind(), ErrorKind::Configuration, "{url}");
+            assert!(
+                !format!("{error} {error:?}").contains("hunter2"),
+                "{error:?}"
+            );
+        }
+        assert!(error("mysql://db/shop").await.to_string().contains("mysql"));
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn a_server_out_of_reach_is_told_from_a_bad_url() {
+        let gone = error("postgres://app:hunter2@127.0.0.1:1/shop").await;
+        let bad = error("postgres://app:hunter2@127.0.0.1:port/shop").await;
+
+        assert_eq!(gone.kind(), ErrorKind::Unavailable);
+        assert_eq!(bad.kind(), ErrorKind::Configuration);
+        assert!(!format!("{gone:?} {bad:?}").contains("hunter2"));
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    #[tokio::test]
+    async fn a_missing_feature_is_named() {
+        assert!(
+            error("sqlite://shop.db")
+                .await
+                .to_string()
+                .contains("features = [\"sqlite\"]")
+        );
+    }
+}

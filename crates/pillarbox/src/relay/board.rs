@@ -1,0 +1,421 @@
+//! The board: which rows are in hand, which may start, which keys wait. Pure, no I/O.
+//!
+//! Rules it keeps: a row in hand is never taken twice; per key one event is under way at a time
+//! and later ones wait behind it, also while it waits for a retry or is held; a row that is
+//! settled stays in hand until every read that began before has been taken in.
+
+mod lane;
+mod take;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use tokio::time::Instant;
+
+use self::lane::{Lane, Parked};
+use crate::id::{Epoch, Seq, ShardId};
+use crate::store::{Pending, ReadKey, ShardRead};
+use crate::verdict::Verdict;
+
+/// Keys remembered as waiting; beyond that, each sweep finds them again.
+const MOST_PARKED: usize = 100_000;
+
+type LaneKey = (ShardId, String);
+
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    shards: BTreeMap<ShardId, Shard>,
+    /// Every row in hand, from its read to the end of its settle.
+    known: HashMap<Seq, ShardId>,
+    lanes: HashMap<LaneKey, Lane>,
+    /// The rows that lanes wait for, in order, to notice one that vanishes.
+    parked: BTreeMap<(ShardId, Seq), String>,
+    /// The lanes whose wait ends by itself, in order of time.
+    due: BTreeSet<(Instant, LaneKey)>,
+    ready: VecDeque<Pending>,
+    key_reads: VecDeque<LaneKey>,
+    /// Settled while a read was under way, which may still show them as they were.
+    settled_during_read: Vec<Seq>,
+    read_under_way: bool,
+}
+
+#[derive(Debug)]
+struct Shard {
+    epoch: Epoch,
+    /// Nothing at or below it is worth reading before the next sweep.
+    floor: Seq,
+    /// Whether a read may find something new.
+    hungry: bool,
+    /// The last page was full, and only a settle makes room for the rows behind it.
+    more: bool,
+    /// When the first delayed row without a key is due.
+    next_due: Option<Instant>,
+}
+
+/// A row under way, as the board knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Ticket {
+    pub(super) seq: Seq,
+    pub(super) shard: ShardId,
+    pub(super) key: Option<String>,
+}
+
+/// A read to be done.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    Shards { shards: Vec<ShardRead>, limit: u32 },
+    Key(ReadKey),
+}
+
+impl Board {
+    /// Works on the shards now held; forgets what waited in those that are not.
+    pub(super) fn hold(&mut self, held: &BTreeMap<ShardId, Epoch>) {
+        let moved = |(shard, state): &(&ShardId, &Shard)| held.get(shard) != Some(&state.epoch);
+        let lost: Vec<ShardId> = self
+            .shards
+            .iter()
+            .filter(moved)
+            .map(|(shard, _)| *shard)
+            .collect();
+        lost.into_iter().for_each(|shard| self.drop_shard(shard));
+        for (shard, epoch) in held {
+            self.shards.entry(*shard).or_insert(Shard {
+                epoch: *epoch,
+                floor: Seq::START,
+                hungry: true,
+                more: false,
+                next_due: None,
+            });
+        }
+    }
+
+    /// Forgets a shard that is another's now. What is in delivery stays in hand until it ends.
+    fn drop_shard(&mut self, shard: ShardId) {
+        self.shards.remove(&shard);
+        let ready = std::mem::take(&mut self.ready);
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) = ready
+            .into_iter()
+            .partition(|row: &Pending| row.shard == shard);
+        self.ready = kept;
+        for row in gone {
+            self.known.remove(&row.seq);
+            if let Some(lane) = row.key.and_then(|key| self.lanes.get_mut(&(shard, key))) {
+                lane.busy = false;
+            }
+        }
+        for (_, lane) in self.lanes.iter_mut().filter(|((of, _), _)| *of == shard) {
+            for seq in lane.drop_queue() {
+                self.known.remove(&seq);
+            }
+            lane.parked = None;
+        }
+        self.lanes.retain(|(of, _), lane| *of != shard || lane.busy);
+        self.parked.retain(|(of, _), _| *of != shard);
+        self.due.retain(|(_, (of, _))| *of != shard);
+        self.key_reads.retain(|(of, _)| *of != shard);
+    }
+
+    /// Something may have been committed anywhere.
+    pub(super) fn wake(&mut self) {
+        self.shards
+            .values_mut()
+            .for_each(|shard| shard.hungry = true);
+    }
+
+    /// Everything is to be read from its head: for late commits, replays and skips.
+    pub(super) fn sweep(&mut self) {
+        self.shards.values_mut().for_each(Shard::start_over);
+    }
+
+    /// Turns to what has become due.
+    pub(super) fn tick(&mut self, now: Instant) {
+        while self.due.first().is_some_and(|(when, _)| *when <= now) {
+            let Some((_, lane_key)) = self.due.pop_first() else {
+                break;
+            };
+            self.want_key(lane_key);
+        }
+        for shard in self.shards.values_mut() {
+            if shard.next_due.is_some_and(|when| when <= now) {
+                shard.next_due = None;
+                shard.start_over();
+            }
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let lanes = self.due.first().map(|(when, _)| *when);
+        let rows = self
+            .shards
+            .values()
+            .filter_map(|shard| shard.next_due)
+            .min();
+        [lanes, rows].into_iter().flatten().min()
+    }
+
+    /// The next read, if one is worth doing and none is under way.
+    pub(super) fn next_read(&mut self, batch: u32) -> Option<Wanted> {
+        if self.read_under_way {
+            return None;
+        }
+        let wanted = self
+            .next_key_read(batch)
+            .or_else(|| self.next_shard_read(batch))?;
+        self.read_under_way = true;
+        Some(wanted)
+    }
+
+    fn next_key_read(&mut self, batch: u32) -> Option<Wanted> {
+        let (shard, key) = self.key_reads.pop_front()?;
+        Some(Wanted::Key(ReadKey {
+            shard,
+            key,
+            limit: (batch / 8).max(16),
+        }))
+    }
+
+    fn next_shard_read(&mut self, batch: u32) -> Option<Wanted> {
+        // Only when half empty, so that every page brings rows that are not in hand yet.
+        if self.known.len() > usize::try_from(batch / 2).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let hungry = self.shards.iter_mut().filter(|(_, state)| state.hungry);
+        let shards: Vec<ShardRead> = hungry
+            .map(|(shard, state)| {
+                state.hungry = false;
+                ShardRead {
+                    shard: *shard,
+                    floor: state.floor,
+                }
+            })
+            .collect();
+        let count = u32::try_from(shards.len())
+            .ok()
+            .filter(|count| *count > 0)?;
+        let in_hand = u32::try_from(self.most_in_one_shard()).unwrap_or(batch);
+        let limit = (batch / count).max(16).saturating_add(in_hand);
+        Some(Wanted::Shards { shards, limit })
+    }
+
+    fn most_in_one_shard(&self) -> usize {
+        let mut counts: HashMap<ShardId, usize> = HashMap::new();
+        self.known
+            .values()
+            .for_each(|shard| *counts.entry(*shard).or_default() += 1);
+        counts.into_values().max().unwrap_or(0)
+    }
+
+    /// A read failed: what it was for is still to be read.
+    pub(super) fn read_failed(&mut self, wanted: Wanted) {
+        match wanted {
+            Wanted::Key(read) => self.key_reads.push_back((read.shard, read.key)),
+            Wanted::Shards { shards, .. } => {
+                for read in shards {
+                    if let Some(shard) = self.shards.get_mut(&read.shard) {
+                        shard.hungry = true;
+                    }
+                }
+            }
+        }
+        self.read_ended();
+    }
+
+    /// The next row to start, and the epoch its shard is held at.
+    pub(super) fn next_start(&mut self) -> Option<(Pending, Epoch)> {
+        let row = self.ready.pop_front()?;
+        let shard = self
+            .shards
+            .get(&row.shard)
+            .expect("a dropped shard takes its rows along");
+        Some((row, shard.epoch))
+    }
+
+    /// A row was not delivered after all: it is to be read again.
+    pub(super) fn put_back(&mut self, ticket: &Ticket) {
+        self.known.remove(&ticket.seq);
+        self.start_over(ticket);
+    }
+
+    /// A delivery is over, and its verdict is to be written.
+    pub(super) fn judged(&mut self, ticket: &Ticket, verdict: &Verdict) {
+        let Some(lane_key) = ticket.lane() else {
+            return;
+        };
+        match verdict {
+            // The next one may start before this is written: a crash would repeat both, in order.
+            Verdict::Done | Verdict::Delete => {
+                if let Some(lane) = self.lanes.get_mut(&lane_key) {
+                    lane.busy = false;
+                }
+                self.go_on(&lane_key);
+            }
+            // Not before it is written: else a verdict that is lost lets a later one overtake.
+            Verdict::Dead { .. } => {}
+            Verdict::Retry { .. } | Verdict::Defer { .. } | Verdict::Held { .. } => {
+                self.drop_queue(&lane_key);
+                self.park(
+                    &lane_key,
+                    Parked {
+                        seq: ticket.seq,
+                        until: None,
+                    },
+                );
+            }
+        }
+    }
+
+    /// A verdict was written.
+    pub(super) fn settled(&mut self, ticket: &Ticket, verdict: &Verdict, now: Instant) {
+        let until = match verdict {
+            Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => Some(now + *delay),
+            Verdict::Done | Verdict::Delete | Verdict::Dead { .. } | Verdict::Held { .. } => None,
+        };
+        self.forget(ticket.seq);
+        match (ticket.lane(), until) {
+            (None, None) => {}
+            (None, Some(when)) => self.note_due(ticket.shard, when),
+            (Some(lane_key), until) => {
+                if !matches!(verdict, Verdict::Done | Verdict::Delete) {
+                    self.end_turn(&lane_key, ticket.seq, until);
+                }
+            }
+        }
+    }
+
+    /// The head of a lane has its verdict: the lane waits on, or goes on.
+    fn end_turn(&mut self, lane_key: &LaneKey, seq: Seq, until: Option<Instant>) {
+        let Some(lane) = self.lanes.get_mut(lane_key) else {
+            return;
+        };
+        lane.busy = false;
+        match lane.parked {
+            Some(parked) if parked.seq == seq => self.park(lane_key, Parked { seq, until }),
+            Some(_) | None => self.go_on(lane_key),
+        }
+    }
+
+    /// A verdict did not apply: written before, or overtaken by an operator or another owner.
+    pub(super) fn overtaken(&mut self, ticket: &Ticket) {
+        self.forget(ticket.seq);
+        self.start_over(ticket);
+    }
+
+    /// Nothing is believed about the row's neighbourhood any more: read it again.
+    fn start_over(&mut self, ticket: &Ticket) {
+        if let Some(shard) = self.shards.get_mut(&ticket.shard) {
+            shard.start_over();
+        }
+        let Some(lane_key) = ticket.lane() else {
+            return;
+        };
+        self.drop_queue(&lane_key);
+        self.unpark(&lane_key);
+        if let Some(lane) = self.lanes.get_mut(&lane_key) {
+            (lane.busy, lane.tail_unread) = (false, true);
+        }
+        self.go_on(&lane_key);
+    }
+
+    /// Lets a lane go on: with its queue, with a read of its tail, or to its end.
+    fn go_on(&mut self, lane_key: &LaneKey) {
+        let Some(lane) = self.lanes.get_mut(lane_key) else {
+            return;
+        };
+        if let Some(row) = lane.pop() {
+            self.ready.push_back(row);
+            return;
+        }
+        if lane.is_idle() && lane.parked.is_none() && lane.tail_unread {
+            lane.tail_unread = false;
+            self.want_key(lane_key.clone());
+        } else if lane.is_over() {
+            self.lanes.remove(lane_key);
+        }
+    }
+
+    /// Wants a key read from its head, once.
+    fn want_key(&mut self, lane_key: LaneKey) {
+        if !self.shards.contains_key(&lane_key.0) {
+            self.lanes.remove(&lane_key);
+            return;
+        }
+        let lane = self.lanes.entry(lane_key.clone()).or_default();
+        if !std::mem::replace(&mut lane.reading, true) {
+            self.key_reads.push_back(lane_key);
+        }
+    }
+
+    fn park(&mut self, lane_key: &LaneKey, parked: Parked) {
+        self.unpark(lane_key);
+        let Some(lane) = self.lanes.get_mut(lane_key) else {
+            return;
+        };
+        lane.parked = Some(parked);
+        self.parked
+            .insert((lane_key.0, parked.seq), lane_key.1.clone());
+        if let Some(when) = parked.until {
+            self.due.insert((when, lane_key.clone()));
+        }
+    }
+
+    fn unpark(&mut self, lane_key: &LaneKey) {
+        let lane = self.lanes.get_mut(lane_key);
+        let Some(parked) = lane.and_then(|lane| lane.parked.take()) else {
+            return;
+        };
+        self.parked.remove(&(lane_key.0, parked.seq));
+        if let Some(when) = parked.until {
+            self.due.remove(&(when, lane_key.clone()));
+        }
+    }
+
+    fn drop_queue(&mut self, lane_key: &LaneKey) {
+        let Some(lane) = self.lanes.get_mut(lane_key) else {
+            return;
+        };
+        for seq in lane.drop_queue() {
+            self.known.remove(&seq);
+        }
+    }
+
+    fn note_due(&mut self, shard: ShardId, when: Instant) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.next_due = Some(shard.next_due.map_or(when, |next| next.min(when)));
+        }
+    }
+
+    /// Forgets a row, but not before the read under way has been taken in.
+    fn forget(&mut self, seq: Seq) {
+        if let Some(shard) = self
+            .known
+            .get(&seq)
+            .and_then(|shard| self.shards.get_mut(shard))
+        {
+            shard.hungry |= shard.more;
+        }
+        if self.read_under_way {
+            self.settled_during_read.push(seq);
+        } else {
+            self.known.remove(&seq);
+        }
+    }
+
+    fn read_ended(&mut self) {
+        self.read_under_way = false;
+        for seq in std::mem::take(&mut self.settled_during_read) {
+            self.known.remove(&seq);
+        }
+    }
+}
+
+impl Shard {
+    fn start_over(&mut self) {
+        (self.hungry, self.floor) = (true, Seq::START);
+    }
+}
+
+impl Ticket {
+    fn lane(&self) -> Option<LaneKey> {
+        self.key.clone().map(|key| (self.shard, key))
+    }
+}

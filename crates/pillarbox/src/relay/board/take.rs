@@ -1,0 +1,214 @@
+//! Taking in what a read brought.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::lane::Parked;
+use super::{Board, LaneKey, MOST_PARKED};
+use crate::id::{Seq, ShardId};
+use crate::store::{Pending, ReadKey, ShardRead, Status};
+
+/// What the rows of a page came to.
+#[derive(Debug, Default)]
+struct Tally {
+    rows: usize,
+    accepted: usize,
+    /// Rows that wait, and rows behind such.
+    waiting: usize,
+}
+
+/// What became of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Accepted,
+    /// It waits, and so do the later rows of its key.
+    Waits,
+}
+
+impl Board {
+    /// Takes in pages of shards.
+    pub(in crate::relay) fn take_shards(
+        &mut self,
+        reads: &[ShardRead],
+        limit: u32,
+        rows: Vec<Pending>,
+        now: Instant,
+    ) {
+        let mut pages: HashMap<ShardId, Vec<Pending>> = HashMap::new();
+        rows.into_iter()
+            .for_each(|row| pages.entry(row.shard).or_default().push(row));
+        for read in reads {
+            let page = pages.remove(&read.shard).unwrap_or_default();
+            if self.shards.contains_key(&read.shard) {
+                self.take_page(*read, limit, page, now);
+            }
+        }
+        self.read_ended();
+    }
+
+    fn take_page(&mut self, read: ShardRead, limit: u32, rows: Vec<Pending>, now: Instant) {
+        let full = u32::try_from(rows.len()).is_ok_and(|count| count >= limit);
+        let last = rows.last().map(|row| row.seq).filter(|_| full);
+        let vanished = self.unpark_vanished(read, last, &rows);
+        let tally = self.take_rows(rows, now);
+        vanished.iter().for_each(|lane_key| self.go_on(lane_key));
+        let Some(shard) = self.shards.get_mut(&read.shard) else {
+            return;
+        };
+        shard.more = full;
+        shard.hungry |= full && tally.accepted > 0;
+        // A floor that a sweep set back while this read was under way stays back.
+        if let Some(last) = last.filter(|_| shard.floor == read.floor && tally.is_mostly_waiting())
+        {
+            (shard.floor, shard.hungry) = (last, true);
+        }
+    }
+
+    /// Takes in the rows of one key, which were read from its head.
+    pub(in crate::relay) fn take_key(&mut self, read: &ReadKey, rows: Vec<Pending>, now: Instant) {
+        let lane_key = (read.shard, read.key.clone());
+        if self.shards.contains_key(&read.shard) {
+            let full = u32::try_from(rows.len()).is_ok_and(|count| count >= read.limit);
+            // What the lane waited for is seen anew, unless its verdict is still being written.
+            let parked = self.lanes.get(&lane_key).and_then(|lane| lane.parked);
+            if parked.is_some_and(|parked| !self.known.contains_key(&parked.seq)) {
+                self.unpark(&lane_key);
+            }
+            if let Some(lane) = self.lanes.get_mut(&lane_key) {
+                lane.reading = false;
+                lane.tail_unread |= full;
+            }
+            self.take_rows(rows, now);
+            self.go_on(&lane_key);
+        }
+        self.read_ended();
+    }
+
+    fn take_rows(&mut self, rows: Vec<Pending>, now: Instant) -> Tally {
+        let mut tally = Tally::default();
+        let (mut waiting_keys, mut touched) = (HashSet::new(), BTreeSet::new());
+        for row in rows {
+            tally.rows += 1;
+            if self.known.contains_key(&row.seq) {
+                continue;
+            }
+            let taken = match row.key.clone() {
+                None => self.take_free_row(row, now),
+                Some(key) if waiting_keys.contains(&key) => Taken::Waits,
+                Some(key) => {
+                    let lane_key = (row.shard, key);
+                    let taken = self.take_keyed_row(row, &lane_key, now);
+                    if taken == Taken::Waits {
+                        waiting_keys.insert(lane_key.1.clone());
+                    }
+                    touched.insert(lane_key);
+                    taken
+                }
+            };
+            tally.count(taken);
+        }
+        touched.iter().for_each(|lane_key| self.go_on(lane_key));
+        tally
+    }
+
+    fn take_free_row(&mut self, row: Pending, now: Instant) -> Taken {
+        if row.status == Status::Held {
+            return Taken::Waits;
+        }
+        if row.due_in > Duration::ZERO {
+            self.note_due(row.shard, now + row.due_in);
+            return Taken::Waits;
+        }
+        self.known.insert(row.seq, row.shard);
+        self.ready.push_back(row);
+        Taken::Accepted
+    }
+
+    fn take_keyed_row(&mut self, row: Pending, lane_key: &LaneKey, now: Instant) -> Taken {
+        if row.behind {
+            return self.leave_behind(lane_key);
+        }
+        self.reconsider_parked(lane_key, row.seq);
+        let lane = self.lanes.entry(lane_key.clone()).or_default();
+        if lane.parked.is_some() {
+            lane.tail_unread = true;
+            return Taken::Waits;
+        }
+        if row.status == Status::Held || row.due_in > Duration::ZERO {
+            if lane.is_idle() && self.parked.len() < MOST_PARKED {
+                let until = (row.status != Status::Held).then(|| now + row.due_in);
+                self.park(
+                    lane_key,
+                    Parked {
+                        seq: row.seq,
+                        until,
+                    },
+                );
+            } else {
+                lane.tail_unread |= !lane.is_idle();
+            }
+            return Taken::Waits;
+        }
+        self.known.insert(row.seq, row.shard);
+        lane.push(row);
+        Taken::Accepted
+    }
+
+    /// Older rows of the key lie below the floor. Where nothing is known of them, they came late.
+    fn leave_behind(&mut self, lane_key: &LaneKey) -> Taken {
+        match self.lanes.get_mut(lane_key) {
+            Some(lane) => lane.tail_unread = true,
+            None => self.want_key(lane_key.clone()),
+        }
+        Taken::Waits
+    }
+
+    /// The row that a lane waits for, or one before it, is seen anew: its wait is decided anew.
+    fn reconsider_parked(&mut self, lane_key: &LaneKey, seen: Seq) {
+        let Some(parked) = self.lanes.get(lane_key).and_then(|lane| lane.parked) else {
+            return;
+        };
+        if seen > parked.seq || self.known.contains_key(&parked.seq) {
+            return;
+        }
+        self.unpark(lane_key);
+        if let Some(lane) = self.lanes.get_mut(lane_key) {
+            lane.tail_unread |= seen < parked.seq;
+        }
+    }
+
+    /// A row that a lane waits for, and that this page should show and does not, is gone.
+    fn unpark_vanished(
+        &mut self,
+        read: ShardRead,
+        last: Option<Seq>,
+        rows: &[Pending],
+    ) -> Vec<LaneKey> {
+        let seen: HashSet<Seq> = rows.iter().map(|row| row.seq).collect();
+        let from = (read.shard, Seq(read.floor.0.saturating_add(1)));
+        let to = (read.shard, last.unwrap_or(Seq(i64::MAX)));
+        let gone: Vec<LaneKey> = self
+            .parked
+            .range(from..=to)
+            .filter(|((_, seq), _)| !seen.contains(seq) && !self.known.contains_key(seq))
+            .map(|((shard, _), key)| (*shard, key.clone()))
+            .collect();
+        gone.iter().for_each(|lane_key| self.unpark(lane_key));
+        gone
+    }
+}
+
+impl Tally {
+    fn count(&mut self, taken: Taken) {
+        match taken {
+            Taken::Accepted => self.accepted += 1,
+            Taken::Waits => self.waiting += 1,
+        }
+    }
+
+    fn is_mostly_waiting(&self) -> bool {
+        self.waiting > 0 && self.accepted < self.rows / 4
+    }
+}

@@ -1,0 +1,397 @@
+//! The engine: one task that reads, starts deliveries, and settles what they came to.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, error, warn};
+
+use super::Settings;
+use super::board::{Board, Ticket, Wanted};
+use super::deliver::{Courier, Outcome};
+use super::lease::Tenure;
+use crate::clock::instant;
+use crate::error::Result;
+use crate::id::{Epoch, Token, jitter};
+use crate::retry::{Delivered, Judge};
+use crate::store::{Pending, Read, Settle, Settled, Settlement, Store};
+use crate::verdict::{Failure, Verdict};
+use crate::wake::Wake;
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) courier: Arc<Courier>,
+    pub(super) tenure: Arc<Tenure>,
+    pub(super) judge: Judge,
+    pub(super) settings: Settings,
+    pub(super) wake: Wake,
+    pub(super) board: Board,
+    pub(super) work: Work,
+}
+
+/// What is under way.
+#[derive(Debug)]
+pub(super) struct Work {
+    tasks: JoinSet<Progress>,
+    deliveries: HashMap<Id, Job>,
+    /// Judged, and not yet handed to a settle.
+    judged: Vec<Judged>,
+    /// In a settle that has not been answered.
+    settling: Vec<Judged>,
+    next_poll: Instant,
+    next_sweep: Instant,
+    /// After a failed read: do not read before.
+    read_pause: Option<Instant>,
+}
+
+/// A delivery under way, kept here so that a panic cannot take it along.
+#[derive(Clone, Debug)]
+struct Job {
+    ticket: Ticket,
+    epoch: Epoch,
+    token: Token,
+    attempts: u32,
+    event_id: String,
+    route: Option<String>,
+}
+
+#[derive(Debug)]
+struct Judged {
+    job: Job,
+    verdict: Verdict,
+}
+
+/// What a task has to tell.
+#[derive(Debug)]
+enum Progress {
+    Delivered(Outcome),
+    Read(Wanted, Result<Vec<Pending>>),
+    Settled(Settled),
+}
+
+impl Work {
+    pub(super) fn new() -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            deliveries: HashMap::new(),
+            judged: Vec::new(),
+            settling: Vec::new(),
+            next_poll: instant(),
+            next_sweep: instant(),
+            read_pause: None,
+        }
+    }
+
+    /// Events in delivery, or delivered and not yet settled.
+    fn unsettled(&self) -> usize {
+        self.deliveries.len() + self.judged.len() + self.settling.len()
+    }
+}
+
+impl Engine {
+    /// Runs until `stop` is ready, then finishes what is under way.
+    pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            self.board.hold(&self.tenure.shards());
+            self.start_settle();
+            if self.courier.is_live() {
+                self.start_deliveries();
+                self.start_read();
+            }
+            let timer = self.next_timer();
+            tokio::select! {
+                () = &mut stop => break,
+                Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
+                () = self.wake.wait() => self.board.wake(),
+                () = self.tenure.changed() => {}
+                () = sleep_until(timer) => self.tick(),
+            }
+        }
+        self.drain().await;
+    }
+
+    /// Finishes deliveries under way and writes their verdicts, as long as `drain` allows.
+    async fn drain(mut self) {
+        let deadline = instant() + self.settings.drain;
+        while self.work.unsettled() > 0 {
+            self.start_settle();
+            tokio::select! {
+                Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
+                () = sleep_until(deadline) => {
+                    let unsettled = self.work.unsettled();
+                    warn!(unsettled, "stopped before everything was settled, it will come again");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = instant();
+        self.board.tick(now);
+        if self.work.next_poll <= now {
+            self.work.next_poll = now + self.settings.poll.mul_f64(jitter());
+            self.board.wake();
+        }
+        if self.work.next_sweep <= now {
+            self.work.next_sweep = now + self.settings.sweep;
+            self.board.sweep();
+        }
+        self.work.read_pause = self.work.read_pause.filter(|until| *until > now);
+    }
+
+    fn next_timer(&self) -> Instant {
+        let timers = [self.board.next_due(), self.work.read_pause];
+        let polls = self.work.next_poll.min(self.work.next_sweep);
+        timers.into_iter().flatten().fold(polls, Instant::min)
+    }
+
+    fn start_read(&mut self) {
+        if self.work.read_pause.is_some() {
+            return;
+        }
+        let Some(wanted) = self.board.next_read(self.settings.batch.get()) else {
+            return;
+        };
+        let store = Arc::clone(&self.store);
+        self.work.tasks.spawn(async move {
+            let rows = match &wanted {
+                Wanted::Key(read) => store.read_key(read).await,
+                Wanted::Shards { shards, limit } => {
+                    let read = Read {
+                        shards: shards.clone(),
+                        limit: *limit,
+                    };
+                    store.read(&read).await
+                }
+            };
+            Progress::Read(wanted, rows)
+        });
+    }
+
+    fn start_deliveries(&mut self) {
+        let (workers, most) = (
+            self.settings.workers.get(),
+            self.settings.max_unsettled.get(),
+        );
+        while self.work.deliveries.len() < workers as usize && self.work.unsettled() < most as usize
+        {
+            let Some((row, epoch)) = self.board.next_start() else {
+                return;
+            };
+            self.start(row, epoch);
+        }
+    }
+
+    fn start(&mut self, row: Pending, epoch: Epoch) {
+        let job = Job::of(&row, epoch);
+        let courier = Arc::clone(&self.courier);
+        let task = self.work.tasks.spawn(async move {
+            Progress::Delivered(courier.deliver(row.shard, row.attempts, row.event).await)
+        });
+        self.work.deliveries.insert(task.id(), job);
+    }
+
+    /// Whatever gathered while the last settle was under way goes in one call.
+    fn start_settle(&mut self) {
+        if !self.work.settling.is_empty() || self.work.judged.is_empty() {
+            return;
+        }
+        self.work.settling = std::mem::take(&mut self.work.judged);
+        let settlements = self.work.settling.iter().map(Judged::settlement).collect();
+        let settle = Settle {
+            owner: self.tenure.owner.clone(),
+            settlements,
+        };
+        let store = Arc::clone(&self.store);
+        self.work
+            .tasks
+            .spawn(async move { Progress::Settled(settle_for_sure(&*store, &settle).await) });
+    }
+
+    fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
+        self.take_in(first);
+        while let Some(done) = self.work.tasks.try_join_next_with_id() {
+            self.take_in(done);
+        }
+    }
+
+    fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
+        match done {
+            Ok((id, Progress::Delivered(outcome))) => self.delivered(id, outcome),
+            Ok((_, Progress::Read(wanted, rows))) => self.read(wanted, rows),
+            Ok((_, Progress::Settled(settled))) => self.settled(&settled),
+            Err(panic) => {
+                let failure = Failure::retry(format!("the listener panicked: {}", message(&panic)));
+                self.delivered(panic.id(), Outcome::Judgeable(Err(failure)));
+            }
+        }
+    }
+
+    fn read(&mut self, wanted: Wanted, rows: Result<Vec<Pending>>) {
+        match (rows, wanted) {
+            (Ok(rows), Wanted::Shards { shards, limit }) => {
+                self.board.take_shards(&shards, limit, rows, instant());
+            }
+            (Ok(rows), Wanted::Key(read)) => self.board.take_key(&read, rows, instant()),
+            (Err(error), wanted) => {
+                warn!(error = %error, cause = error.source_text(), "read failed, trying again");
+                self.work.read_pause = Some(instant() + self.settings.poll);
+                self.board.read_failed(wanted);
+            }
+        }
+    }
+
+    fn delivered(&mut self, id: Id, outcome: Outcome) {
+        let Some(job) = self.work.deliveries.remove(&id) else {
+            return;
+        };
+        let Outcome::Judgeable(outcome) = outcome else {
+            debug!(
+                event_id = job.event_id,
+                "lease too short to start, left to its next owner"
+            );
+            self.board.put_back(&job.ticket);
+            return;
+        };
+        let verdict = self.judge.judge(&Delivered {
+            attempts: job.attempts,
+            keyed: job.ticket.key.is_some(),
+            outcome: outcome.as_ref().map(|()| ()),
+            jitter: jitter(),
+        });
+        tell(&job, &verdict);
+        self.board.judged(&job.ticket, &verdict);
+        self.work.judged.push(Judged { job, verdict });
+    }
+
+    fn settled(&mut self, settled: &Settled) {
+        let now = instant();
+        let settling = std::mem::take(&mut self.work.settling);
+        let applied: HashSet<_> = settled.applied.iter().collect();
+        for Judged { job, verdict } in settling {
+            if applied.contains(&job.ticket.seq) {
+                self.board.settled(&job.ticket, &verdict, now);
+                continue;
+            }
+            if settled.refused.contains(&job.ticket.shard) {
+                self.tenure.drop_shard(job.ticket.shard, job.epoch);
+            }
+            warn!(
+                event_id = job.event_id,
+                "verdict fenced off, the event is no longer ours"
+            );
+            self.board.overtaken(&job.ticket);
+        }
+        self.board.hold(&self.tenure.shards());
+    }
+}
+
+/// Repeats a settle until it is answered: the fences make the second time harmless.
+async fn settle_for_sure(store: &dyn Store, settle: &Settle) -> Settled {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let error = match store.settle(settle).await {
+            Ok(settled) => return settled,
+            Err(error) => error,
+        };
+        let (events, cause) = (settle.settlements.len(), error.source_text());
+        if error.is_transient() {
+            warn!(error = %error, cause, events, "settle failed, trying again");
+        } else {
+            error!(error = %error, cause, events, "settle refused by the database, trying again");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}
+
+impl Job {
+    fn of(row: &Pending, epoch: Epoch) -> Self {
+        let (event_id, route) = match &row.event {
+            Ok(envelope) => {
+                let route = format!("{}/{}", envelope.aggregate_type(), envelope.event_type());
+                (envelope.event_id().to_string(), Some(route))
+            }
+            Err(bad) => (bad.event_id.clone(), None),
+        };
+        let ticket = Ticket {
+            seq: row.seq,
+            shard: row.shard,
+            key: row.key.clone(),
+        };
+        Self {
+            ticket,
+            epoch,
+            token: row.token,
+            attempts: row.attempts,
+            event_id,
+            route,
+        }
+    }
+}
+
+impl Judged {
+    fn settlement(&self) -> Settlement {
+        Settlement {
+            shard: self.job.ticket.shard,
+            epoch: self.job.epoch,
+            seq: self.job.ticket.seq,
+            token: self.job.token,
+            verdict: self.verdict.clone(),
+            settled_by: self.job.route.clone(),
+        }
+    }
+}
+
+fn tell(job: &Job, verdict: &Verdict) {
+    let (event_id, attempt) = (&job.event_id, job.attempts.saturating_add(1));
+    match verdict {
+        Verdict::Done | Verdict::Delete => debug!(event_id, attempt, "delivered"),
+        Verdict::Retry { delay, error } => {
+            warn!(
+                event_id,
+                attempt,
+                ?delay,
+                error = error.as_str(),
+                "delivery failed, will retry"
+            );
+        }
+        Verdict::Defer { delay, error } => {
+            debug!(
+                event_id,
+                attempt,
+                ?delay,
+                error = error.as_str(),
+                "delivery deferred"
+            );
+        }
+        Verdict::Dead { error } => {
+            error!(
+                event_id,
+                attempt,
+                error = error.as_str(),
+                "event given up, a dead letter"
+            );
+        }
+        Verdict::Held { error } => {
+            error!(
+                event_id,
+                attempt,
+                error = error.as_str(),
+                "event given up, its key is held"
+            );
+        }
+    }
+}
+
+fn message(panic: &JoinError) -> String {
+    // `JoinError` shows the panic's text; without one it says that the task was cancelled.
+    panic.to_string()
+}

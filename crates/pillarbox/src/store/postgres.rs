@@ -1,0 +1,177 @@
+//! The PostgreSQL store.
+
+mod admin;
+mod lease;
+mod migrate;
+mod read;
+mod settle;
+mod sql;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres, Transaction};
+
+use super::{
+    Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
+    StoredEvent, Take,
+};
+use crate::error::Result;
+use crate::id::{EventId, OwnerId};
+use crate::table::{TablePrefix, Tables};
+
+/// Keeps events in PostgreSQL 13 or newer.
+///
+/// The tables are in the first schema of the connection's `search_path`.
+///
+/// # Examples
+/// ```no_run
+/// use pillarbox::{PostgresStore, Store};
+///
+/// # async fn example() -> pillarbox::Result<()> {
+/// let store = PostgresStore::connect("postgres://app@localhost/shop").await?;
+/// store.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore {
+    pool: PgPool,
+    tables: Tables,
+}
+
+impl PostgresStore {
+    /// A store on this pool.
+    pub fn new(pool: PgPool) -> Self {
+        Self {
+            pool,
+            tables: Tables::default(),
+        }
+    }
+
+    /// Connects with a pool of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) for a URL that cannot be
+    /// read, [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) for a server out of reach.
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let options: PgConnectOptions = url.parse()?;
+        // One connection by hand: a pool would knock for half a minute before it says no.
+        options.connect().await?.close().await?;
+        Ok(Self::new(
+            PgPoolOptions::new()
+                .max_connections(10)
+                .connect_with(options)
+                .await?,
+        ))
+    }
+
+    /// On the tables whose names begin with this prefix.
+    #[must_use]
+    pub fn prefix(mut self, prefix: TablePrefix) -> Self {
+        self.tables = Tables::new(prefix);
+        self
+    }
+
+    /// The pool, for business transactions on the same database.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    fn sql(&self, template: &'static str) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(self.tables.render(template))
+    }
+
+    /// Each statement must see what others committed, whatever the server's default isolation.
+    async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
+        Ok(self
+            .pool
+            .begin_with("begin isolation level read committed")
+            .await?)
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("tables", &self.tables)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A hundred years are as good as for ever, and never overflow a timestamp.
+fn micros(duration: Duration) -> i64 {
+    const CENTURY: i64 = 100 * 366 * 86_400 * 1_000_000;
+    i64::try_from(duration.as_micros()).map_or(CENTURY, |micros| micros.min(CENTURY))
+}
+
+fn duration(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        migrate::migrate(self).await
+    }
+
+    async fn layout(&self) -> Result<Layout> {
+        migrate::layout(self).await
+    }
+
+    async fn join(&self, lease: &Lease) -> Result<()> {
+        lease::join(self, lease).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal> {
+        lease::renew(self, lease).await
+    }
+
+    async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
+        lease::take(self, take).await
+    }
+
+    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64> {
+        lease::release(self, owner, holdings).await
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<()> {
+        lease::leave(self, owner).await
+    }
+
+    async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
+        read::read(self, read).await
+    }
+
+    async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>> {
+        read::read_key(self, read).await
+    }
+
+    async fn settle(&self, settle: &Settle) -> Result<Settled> {
+        settle::settle(self, settle).await
+    }
+
+    async fn replay(&self, ids: &[EventId]) -> Result<u64> {
+        admin::replay(self, ids).await
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<u64> {
+        admin::purge(self, purge).await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        admin::stats(self).await
+    }
+
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        admin::event(self, id).await
+    }
+}

@@ -1,0 +1,73 @@
+//! What operators and upkeep ask for.
+
+use sqlx::Row as _;
+use time::OffsetDateTime;
+
+use super::read::{attempts, envelope_row, status};
+use super::{PostgresStore, duration, micros, sql};
+use crate::error::Result;
+use crate::id::{EventId, Seq, ShardId, Token};
+use crate::store::{Purge, Stats, StoredEvent};
+
+pub(super) async fn replay(store: &PostgresStore, ids: &[EventId]) -> Result<u64> {
+    let ids: Vec<&str> = ids.iter().map(EventId::as_str).collect();
+    let replayed = sqlx::query(store.sql(sql::REPLAY))
+        .bind(ids)
+        .execute(&store.pool)
+        .await?;
+    Ok(replayed.rows_affected())
+}
+
+pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
+    let purged = sqlx::query(store.sql(sql::PURGE))
+        .bind(purge.status.code())
+        .bind(micros(purge.older_than))
+        .bind(i64::from(purge.limit))
+        .execute(&store.pool)
+        .await?;
+    Ok(purged.rows_affected())
+}
+
+pub(super) async fn stats(store: &PostgresStore) -> Result<Stats> {
+    let row = sqlx::query(store.sql(sql::STATS))
+        .fetch_one(&store.pool)
+        .await?;
+    let count = |column| -> Result<u64> {
+        let count: i64 = row.try_get(column)?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    };
+    let oldest_lag: Option<i64> = row.try_get("oldest_lag")?;
+    Ok(Stats {
+        new: count("new")?,
+        retry: count("retry")?,
+        held: count("held")?,
+        dead: count("dead")?,
+        oldest_lag: oldest_lag.map(duration),
+        owners: count("owners")?,
+        owned_shards: count("owned_shards")?,
+    })
+}
+
+pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<StoredEvent>> {
+    let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
+    let Some(row) = query.fetch_optional(&store.pool).await? else {
+        return Ok(None);
+    };
+    let available_at: OffsetDateTime = row.try_get("available_at")?;
+    let created_at: OffsetDateTime = row.try_get("created_at")?;
+    let done_at: Option<OffsetDateTime> = row.try_get("done_at")?;
+    Ok(Some(StoredEvent {
+        seq: Seq(row.try_get("seq")?),
+        shard: ShardId(row.try_get("shard")?),
+        key: row.try_get("ordering_key")?,
+        token: Token(row.try_get("lock_token")?),
+        status: status(&row)?,
+        attempts: attempts(&row)?,
+        available_at: available_at.into(),
+        created_at: created_at.into(),
+        done_at: done_at.map(Into::into),
+        settled_by: row.try_get("settled_by")?,
+        last_error: row.try_get("last_error")?,
+        event: envelope_row(&row)?.open(),
+    }))
+}

@@ -1,0 +1,159 @@
+//! Verdicts, written in batches behind the fence.
+
+use std::collections::BTreeMap;
+
+use sqlx::{PgExecutor, Row as _, postgres::PgRow};
+
+use super::{PostgresStore, micros, sql};
+use crate::error::Result;
+use crate::id::{OwnerId, Seq, ShardId};
+use crate::store::{Settle, Settled, Settlement, Status};
+use crate::verdict::Verdict;
+
+pub(super) async fn settle(store: &PostgresStore, settle: &Settle) -> Result<Settled> {
+    let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) = settle
+        .settlements
+        .iter()
+        .partition(|settlement| settlement.verdict == Verdict::Delete);
+    if marked.is_empty() {
+        return delete(store, &store.pool, &settle.owner, &deleted).await;
+    }
+    if deleted.is_empty() {
+        return mark(store, &store.pool, &settle.owner, &marked).await;
+    }
+    let mut tx = store.begin().await?;
+    let mut settled = delete(store, &mut *tx, &settle.owner, &deleted).await?;
+    let more = mark(store, &mut *tx, &settle.owner, &marked).await?;
+    tx.commit().await?;
+    settled.applied.extend(more.applied);
+    settled.refused.extend(more.refused);
+    settled.refused.sort_unstable();
+    settled.refused.dedup();
+    Ok(settled)
+}
+
+async fn delete(
+    store: &PostgresStore,
+    executor: impl PgExecutor<'_>,
+    owner: &OwnerId,
+    settlements: &[&Settlement],
+) -> Result<Settled> {
+    let columns = Columns::of(settlements);
+    let row = sqlx::query(store.sql(sql::SETTLE_DELETE))
+        .bind(owner.as_str())
+        .bind(&columns.fence_shards)
+        .bind(&columns.fence_epochs)
+        .bind(&columns.shards)
+        .bind(&columns.seqs)
+        .bind(&columns.tokens)
+        .fetch_one(executor)
+        .await?;
+    columns.settled(&row)
+}
+
+async fn mark(
+    store: &PostgresStore,
+    executor: impl PgExecutor<'_>,
+    owner: &OwnerId,
+    settlements: &[&Settlement],
+) -> Result<Settled> {
+    let columns = Columns::of(settlements);
+    let marks: Vec<Mark<'_>> = settlements.iter().map(|it| Mark::of(&it.verdict)).collect();
+    let routes: Vec<_> = settlements
+        .iter()
+        .map(|it| it.settled_by.as_deref())
+        .collect();
+    let row = sqlx::query(store.sql(sql::SETTLE_MARK))
+        .bind(owner.as_str())
+        .bind(&columns.fence_shards)
+        .bind(&columns.fence_epochs)
+        .bind(&columns.shards)
+        .bind(&columns.seqs)
+        .bind(&columns.tokens)
+        .bind(
+            marks
+                .iter()
+                .map(|mark| mark.status.code())
+                .collect::<Vec<_>>(),
+        )
+        .bind(marks.iter().map(|mark| mark.tried).collect::<Vec<_>>())
+        .bind(marks.iter().map(|mark| mark.delay).collect::<Vec<_>>())
+        .bind(marks.iter().map(|mark| mark.error).collect::<Vec<_>>())
+        .bind(routes)
+        .fetch_one(executor)
+        .await?;
+    columns.settled(&row)
+}
+
+/// What both statements bind, column by column.
+struct Columns {
+    fence_shards: Vec<i16>,
+    fence_epochs: Vec<i64>,
+    shards: Vec<i16>,
+    seqs: Vec<i64>,
+    tokens: Vec<i32>,
+}
+
+impl Columns {
+    /// A verdict of another epoch than the shard's newest in this batch is stale by itself: its
+    /// shard binds as -1, which no fence lets through.
+    fn of(settlements: &[&Settlement]) -> Self {
+        let mut fences = BTreeMap::new();
+        for settlement in settlements {
+            let newest = fences
+                .entry(settlement.shard.0)
+                .or_insert(settlement.epoch.0);
+            *newest = settlement.epoch.0.max(*newest);
+        }
+        let shard = |it: &&Settlement| match fences.get(&it.shard.0) {
+            Some(epoch) if *epoch == it.epoch.0 => it.shard.0,
+            _ => -1,
+        };
+        Self {
+            shards: settlements.iter().map(shard).collect(),
+            seqs: settlements.iter().map(|it| it.seq.0).collect(),
+            tokens: settlements.iter().map(|it| it.token.0).collect(),
+            fence_shards: fences.keys().copied().collect(),
+            fence_epochs: fences.values().copied().collect(),
+        }
+    }
+
+    fn settled(&self, row: &PgRow) -> Result<Settled> {
+        let locked: Vec<i16> = row.try_get("locked")?;
+        let settled: Vec<i64> = row.try_get("settled")?;
+        let refused = self
+            .fence_shards
+            .iter()
+            .filter(|shard| !locked.contains(shard));
+        Ok(Settled {
+            applied: settled.into_iter().map(Seq).collect(),
+            refused: refused.map(|shard| ShardId(*shard)).collect(),
+        })
+    }
+}
+
+/// A verdict as the columns hold it.
+struct Mark<'a> {
+    status: Status,
+    tried: i32,
+    delay: i64,
+    error: Option<&'a str>,
+}
+
+impl<'a> Mark<'a> {
+    fn of(verdict: &'a Verdict) -> Self {
+        let (status, tried, delay, error) = match verdict {
+            Verdict::Done | Verdict::Delete => (Status::Done, 0, 0, None),
+            Verdict::Retry { delay, error } => (Status::Retry, 1, micros(*delay), Some(error)),
+            Verdict::Defer { delay, error } => (Status::Retry, 0, micros(*delay), Some(error)),
+            Verdict::Dead { error } => (Status::Dead, 1, 0, Some(error)),
+            Verdict::Held { error } => (Status::Held, 1, 0, Some(error)),
+        };
+        Self {
+            status,
+            tried,
+            delay,
+            error: error.map(|error| error.as_str()),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Every statement of the PostgreSQL store; `{p}` is the table prefix.
+
+/// The newest migration laid down.
+pub(super) const VERSION: &str =
+    "select coalesce(max(version), 0) as version from {p}outbox_migration";
+
+pub(super) const LAYOUT: &str = "
+select shards, claim, pg_is_in_recovery() as replica from {p}outbox_setting where id = 1";
+
+pub(super) const JOIN: &str = "
+insert into {p}outbox_owner (owner, lease_until, wants)
+values ($1, clock_timestamp() + $2 * interval '1 microsecond', $3)
+on conflict (owner) do update set lease_until = excluded.lease_until, wants = excluded.wants";
+
+pub(super) const RENEW: &str = "
+update {p}outbox_owner
+set lease_until = clock_timestamp() + $2 * interval '1 microsecond', wants = $3
+where owner = $1";
+
+/// Moves are rare: one row lock lets them happen one after the other.
+pub(super) const LOCK_MOVES: &str = "select shards from {p}outbox_setting where id = 1 for update";
+
+pub(super) const REMOVE_LAPSED: &str =
+    "delete from {p}outbox_owner where lease_until < clock_timestamp()";
+
+pub(super) const IS_OWNER: &str =
+    "select exists (select 1 from {p}outbox_owner where owner = $1) as entered";
+
+/// In order of shard, as every statement that locks shards, so that none waits in a circle.
+/// The lock waits for a settle under way: its verdicts count, later ones do not.
+pub(super) const TAKE: &str = "
+with free as materialized (
+    select s.shard, s.owner is not null as lapsed
+    from {p}outbox_shard s
+    where s.owner is null
+       or not exists (select 1 from {p}outbox_owner o where o.owner = s.owner)
+    order by s.shard
+    limit $2
+    for update of s
+)
+update {p}outbox_shard s
+set owner = $1, epoch = s.epoch + 1
+from free
+where s.shard = free.shard
+returning s.shard, s.epoch, free.lapsed";
+
+pub(super) const RELEASE: &str = "
+with held as materialized (
+    select s.shard
+    from {p}outbox_shard s
+    join unnest($2::smallint[], $3::bigint[]) as h (shard, epoch) on h.shard = s.shard
+    where s.owner = $1 and s.epoch = h.epoch
+    order by s.shard
+    for update of s
+)
+update {p}outbox_shard s set owner = null from held where s.shard = held.shard";
+
+pub(super) const RELEASE_ALL: &str = "
+with held as materialized (
+    select shard from {p}outbox_shard where owner = $1 order by shard for update
+)
+update {p}outbox_shard s set owner = null from held where s.shard = held.shard";
+
+pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner = $1";
+
+/// Not-due and held rows come too: the head of a key counts whether it is due or not. The probe
+/// runs above a floor only, in the same snapshot.
+pub(super) const READ: &str = "
+select
+    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
+    (extract(epoch from e.available_at - clock_timestamp()) * 1000000)::bigint as due_in,
+    want.floor > 0 and e.ordering_key is not null and exists (
+        select 1 from {p}outbox_event o
+        where o.ordering_key = e.ordering_key and o.seq <= want.floor and o.status in (0, 2, 4)
+    ) as behind,
+    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.partition_key, e.tenant_id, e.payload::text as payload, e.payload_bytes, e.content_type,
+    e.headers::text as headers, e.occurred_at
+from unnest($1::smallint[], $2::bigint[]) as want (shard, floor)
+cross join lateral (
+    select *
+    from {p}outbox_event e
+    where e.shard = want.shard and e.seq > want.floor and e.status in (0, 2, 4)
+    order by e.seq
+    limit $3
+) e";
+
+pub(super) const READ_KEY: &str = "
+select
+    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
+    (extract(epoch from e.available_at - clock_timestamp()) * 1000000)::bigint as due_in,
+    false as behind,
+    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.partition_key, e.tenant_id, e.payload::text as payload, e.payload_bytes, e.content_type,
+    e.headers::text as headers, e.occurred_at
+from {p}outbox_event e
+where e.shard = $1 and e.ordering_key = $2 and e.status in (0, 2, 4)
+order by e.seq
+limit $3";
+
+/// The fence is a lock, not a look: `for share` holds the shard's row until the end, so a
+/// takeover waits for this statement, and this statement sees a takeover that came first.
+pub(super) const SETTLE_DELETE: &str = "
+with fence as materialized (
+    select s.shard
+    from {p}outbox_shard s
+    join unnest($2::smallint[], $3::bigint[]) as f (shard, epoch) on f.shard = s.shard
+    where s.owner = $1 and s.epoch = f.epoch
+    order by s.shard
+    for share of s
+), settled as (
+    delete from {p}outbox_event e
+    using unnest($4::smallint[], $5::bigint[], $6::integer[]) as v (shard, seq, token), fence f
+    where f.shard = v.shard and e.shard = v.shard and e.seq = v.seq
+      and e.lock_token = v.token and e.status in (0, 2)
+    returning e.seq
+)
+select array(select shard from fence) as locked, array(select seq from settled) as settled";
+
+/// The same fence; `tried` is 1 where the attempt counts. The token grows with every verdict, so
+/// that a settle which is repeated after an unknown outcome changes nothing.
+pub(super) const SETTLE_MARK: &str = "
+with fence as materialized (
+    select s.shard
+    from {p}outbox_shard s
+    join unnest($2::smallint[], $3::bigint[]) as f (shard, epoch) on f.shard = s.shard
+    where s.owner = $1 and s.epoch = f.epoch
+    order by s.shard
+    for share of s
+), settled as (
+    update {p}outbox_event e
+    set status = v.status,
+        attempts = e.attempts + v.tried,
+        crashes = 0,
+        available_at = case v.status
+            when 2 then clock_timestamp() + v.delay * interval '1 microsecond'
+            else e.available_at end,
+        done_at = case v.status when 2 then null else clock_timestamp() end,
+        settled_by = v.route,
+        last_error = coalesce(v.error, e.last_error),
+        lock_token = e.lock_token + 1
+    from unnest(
+            $4::smallint[], $5::bigint[], $6::integer[], $7::smallint[], $8::integer[],
+            $9::bigint[], $10::text[], $11::text[]
+        ) as v (shard, seq, token, status, tried, delay, error, route), fence f
+    where f.shard = v.shard and e.shard = v.shard and e.seq = v.seq
+      and e.lock_token = v.token and e.status in (0, 2)
+    returning e.seq
+)
+select array(select shard from fence) as locked, array(select seq from settled) as settled";
+
+/// The token grows, so that a verdict still under way cannot swallow the replay.
+pub(super) const REPLAY: &str = "
+update {p}outbox_event
+set status = 0, attempts = 0, crashes = 0, available_at = clock_timestamp(), done_at = null,
+    lock_token = lock_token + 1
+where event_id = any($1) and status in (3, 4)";
+
+/// Status and age stand on the DELETE itself too: a row replayed after the inner select stays.
+pub(super) const PURGE: &str = "
+delete from {p}outbox_event
+where event_id in (
+        select event_id from {p}outbox_event
+        where status in (1, 3) and status = $1
+          and done_at < clock_timestamp() - $2 * interval '1 microsecond'
+        order by done_at
+        limit $3
+    )
+  and status = $1
+  and done_at < clock_timestamp() - $2 * interval '1 microsecond'";
+
+pub(super) const STATS: &str = "
+select
+    count(*) filter (where status = 0) as new,
+    count(*) filter (where status = 2) as retry,
+    count(*) filter (where status = 4) as held,
+    (extract(epoch from clock_timestamp() - min(available_at)
+        filter (where status in (0, 2) and available_at <= clock_timestamp()))
+        * 1000000)::bigint as oldest_lag,
+    (select count(*) from {p}outbox_event where status in (1, 3) and status = 3) as dead,
+    (select count(*) from {p}outbox_owner where lease_until >= clock_timestamp()) as owners,
+    (select count(*) from {p}outbox_shard s
+        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= clock_timestamp()
+    ) as owned_shards
+from {p}outbox_event
+where status in (0, 2, 4)";
+
+pub(super) const EVENT: &str = "
+select
+    seq, shard, ordering_key, lock_token, status, attempts, available_at, created_at, done_at,
+    settled_by, last_error,
+    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
+    payload::text as payload, payload_bytes, content_type, headers::text as headers, occurred_at
+from {p}outbox_event
+where event_id = $1";

@@ -1,0 +1,181 @@
+//! The SQLite store.
+
+mod admin;
+mod lease;
+mod migrate;
+mod read;
+mod settle;
+mod sql;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
+
+use super::{
+    Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
+    StoredEvent, Take,
+};
+use crate::error::Result;
+use crate::id::{EventId, OwnerId};
+use crate::table::{TablePrefix, Tables};
+
+/// Keeps events in a SQLite file: the embedded default, for one machine.
+///
+/// Several processes may share the file; one relay at a time delivers.
+///
+/// # Examples
+/// ```no_run
+/// use pillarbox::{SqliteStore, Store};
+///
+/// # async fn example() -> pillarbox::Result<()> {
+/// let store = SqliteStore::connect("sqlite://shop.db").await?;
+/// store.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SqliteStore {
+    pool: SqlitePool,
+    tables: Tables,
+}
+
+impl SqliteStore {
+    /// A store on this pool.
+    pub fn new(pool: SqlitePool) -> Self {
+        Self {
+            pool,
+            tables: Tables::default(),
+        }
+    }
+
+    /// Opens or creates a file with a pool of its own, in WAL mode with full synchronisation.
+    ///
+    /// `sqlite::memory:` gives a database that lives as long as the store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) for a URL that cannot be
+    /// read, [`ErrorKind::Database`](crate::ErrorKind::Database) for a file that cannot be opened.
+    ///
+    /// # Cancel safety
+    /// Nothing is left behind.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let options: SqliteConnectOptions = url.parse()?;
+        let options = options
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(Duration::from_secs(5));
+        // Each connection to `:memory:` would be a database of its own.
+        let connections = if url.contains(":memory:") { 1 } else { 8 };
+        let pool = SqlitePoolOptions::new()
+            .max_connections(connections)
+            .min_connections(1)
+            .idle_timeout(None)
+            .max_lifetime(None);
+        Ok(Self::new(pool.connect_with(options).await?))
+    }
+
+    /// On the tables whose names begin with this prefix.
+    #[must_use]
+    pub fn prefix(mut self, prefix: TablePrefix) -> Self {
+        self.tables = Tables::new(prefix);
+        self
+    }
+
+    /// The pool, for business transactions on the same database.
+    pub fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
+
+    fn sql(&self, template: &'static str) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(self.tables.render(template))
+    }
+
+    /// Immediate: a transaction that reads first and then writes could find its snapshot stale.
+    async fn begin(&self) -> Result<Transaction<'static, Sqlite>> {
+        Ok(self.pool.begin_with("begin immediate").await?)
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("tables", &self.tables)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A hundred years are as good as for ever, and never overflow a timestamp.
+fn micros(duration: Duration) -> i64 {
+    const CENTURY: i64 = 100 * 366 * 86_400 * 1_000_000;
+    i64::try_from(duration.as_micros()).map_or(CENTURY, |micros| micros.min(CENTURY))
+}
+
+fn duration(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        migrate::migrate(self).await
+    }
+
+    async fn layout(&self) -> Result<Layout> {
+        migrate::layout(self).await
+    }
+
+    async fn join(&self, lease: &Lease) -> Result<()> {
+        lease::join(self, lease).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal> {
+        lease::renew(self, lease).await
+    }
+
+    async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
+        lease::take(self, take).await
+    }
+
+    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64> {
+        lease::release(self, owner, holdings).await
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<()> {
+        lease::leave(self, owner).await
+    }
+
+    async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
+        read::read(self, read).await
+    }
+
+    async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>> {
+        read::read_key(self, read).await
+    }
+
+    async fn settle(&self, settle: &Settle) -> Result<Settled> {
+        settle::settle(self, settle).await
+    }
+
+    async fn replay(&self, ids: &[EventId]) -> Result<u64> {
+        admin::replay(self, ids).await
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<u64> {
+        admin::purge(self, purge).await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        admin::stats(self).await
+    }
+
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        admin::event(self, id).await
+    }
+}

@@ -1,0 +1,98 @@
+//! Who is alive, and who holds which shard.
+
+use sqlx::Row as _;
+
+use super::{SqliteStore, micros, sql};
+use crate::error::Result;
+use crate::id::{Epoch, OwnerId, ShardId};
+use crate::store::{Holding, Lease, Origin, Renewal, Take};
+
+pub(super) async fn join(store: &SqliteStore, lease: &Lease) -> Result<()> {
+    sqlx::query(store.sql(sql::JOIN))
+        .bind(lease.owner.as_str())
+        .bind(micros(lease.length))
+        .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
+        .execute(&store.pool)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn renew(store: &SqliteStore, lease: &Lease) -> Result<Renewal> {
+    let renewed = sqlx::query(store.sql(sql::RENEW))
+        .bind(lease.owner.as_str())
+        .bind(micros(lease.length))
+        .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
+        .execute(&store.pool)
+        .await?;
+    if renewed.rows_affected() == 0 {
+        Ok(Renewal::Lost)
+    } else {
+        Ok(Renewal::Kept)
+    }
+}
+
+pub(super) async fn take(store: &SqliteStore, take: &Take) -> Result<Vec<Holding>> {
+    let mut tx = store.begin().await?;
+    sqlx::query(store.sql(sql::REMOVE_LAPSED))
+        .execute(&mut *tx)
+        .await?;
+    let entered: bool = sqlx::query_scalar(store.sql(sql::IS_OWNER))
+        .bind(take.owner.as_str())
+        .fetch_one(&mut *tx)
+        .await?;
+    let mut taken = Vec::new();
+    if entered {
+        let rows = sqlx::query(store.sql(sql::FREE))
+            .bind(i64::from(take.most))
+            .fetch_all(&mut *tx)
+            .await?;
+        for row in rows {
+            let (shard, epoch): (i16, i64) = (row.try_get("shard")?, row.try_get("epoch")?);
+            sqlx::query(store.sql(sql::TAKE))
+                .bind(take.owner.as_str())
+                .bind(shard)
+                .execute(&mut *tx)
+                .await?;
+            let lapsed: bool = row.try_get("lapsed")?;
+            taken.push(Holding {
+                shard: ShardId(shard),
+                epoch: Epoch(epoch + 1),
+                origin: if lapsed { Origin::Lapsed } else { Origin::Free },
+            });
+        }
+    }
+    tx.commit().await?;
+    Ok(taken)
+}
+
+pub(super) async fn release(
+    store: &SqliteStore,
+    owner: &OwnerId,
+    holdings: &[Holding],
+) -> Result<u64> {
+    let mut tx = store.begin().await?;
+    let mut released = 0;
+    for holding in holdings {
+        let update = sqlx::query(store.sql(sql::RELEASE))
+            .bind(owner.as_str())
+            .bind(holding.shard.0)
+            .bind(holding.epoch.0);
+        released += update.execute(&mut *tx).await?.rows_affected();
+    }
+    tx.commit().await?;
+    Ok(released)
+}
+
+pub(super) async fn leave(store: &SqliteStore, owner: &OwnerId) -> Result<()> {
+    let mut tx = store.begin().await?;
+    sqlx::query(store.sql(sql::RELEASE_ALL))
+        .bind(owner.as_str())
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query(store.sql(sql::REMOVE_OWNER))
+        .bind(owner.as_str())
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(())
+}
