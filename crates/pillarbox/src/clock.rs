@@ -42,11 +42,9 @@ impl Timestamp {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is not one.
     pub fn parse(text: &str) -> Result<Self> {
-        OffsetDateTime::parse(text, &Rfc3339)
-            .map(Self::from)
-            .map_err(|source| {
-                Error::invalid(format!("not an RFC 3339 time: {text:?}")).caused_by(source)
-            })
+        OffsetDateTime::parse(text, &Rfc3339).map(Self::from).map_err(|source| {
+            Error::invalid(format!("not an RFC 3339 time: {text:?}")).caused_by(source)
+        })
     }
 
     /// This moment moved forward, or the last representable one.
@@ -118,10 +116,7 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn after(clock: &dyn Clock, duration: Duration) -> Self {
-        Self {
-            monotonic: instant() + duration,
-            wall: clock.now().saturating_add(duration),
-        }
+        Self { monotonic: instant() + duration, wall: clock.now().saturating_add(duration) }
     }
 
     /// Whether less than `needed` is left.

@@ -44,40 +44,30 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
         }
         // The URL itself stays out of the message: it may hold a password.
         "" => refuse("a store's URL begins with postgres://, sqlite: or memory:"),
-        other => refuse(format!(
-            "no store for {other:?} URLs: use postgres://, sqlite: or memory:"
-        )),
+        other => {
+            refuse(format!("no store for {other:?} URLs: use postgres://, sqlite: or memory:"))
+        }
     }
 }
 
 #[cfg(feature = "postgres")]
 async fn postgres(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(
-        crate::store::postgres::PostgresStore::connect(url).await?,
-    ))
+    Ok(Arc::new(crate::store::postgres::PostgresStore::connect(url).await?))
 }
 
 #[cfg(not(feature = "postgres"))]
-#[expect(
-    clippy::unused_async,
-    reason = "the same signature with and without the feature"
-)]
+#[expect(clippy::unused_async, reason = "the same signature with and without the feature")]
 async fn postgres(_: &str) -> Result<Arc<dyn Store>> {
     missing("postgres")
 }
 
 #[cfg(feature = "sqlite")]
 async fn sqlite(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(
-        crate::store::sqlite::SqliteStore::connect(url).await?,
-    ))
+    Ok(Arc::new(crate::store::sqlite::SqliteStore::connect(url).await?))
 }
 
 #[cfg(not(feature = "sqlite"))]
-#[expect(
-    clippy::unused_async,
-    reason = "the same signature with and without the feature"
-)]
+#[expect(clippy::unused_async, reason = "the same signature with and without the feature")]
 async fn sqlite(_: &str) -> Result<Arc<dyn Store>> {
     missing("sqlite")
 }
@@ -104,18 +94,10 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_urls_say_what_is_wrong_and_show_no_password() {
-        for url in [
-            "",
-            "shop.db",
-            "oracle://app:hunter2@db/shop",
-            "mysql://app:hunter2@db/shop",
-        ] {
+        for url in ["", "shop.db", "oracle://app:hunter2@db/shop", "mysql://app:hunter2@db/shop"] {
             let error = error(url).await;
             assert_eq!(error.kind(), ErrorKind::Configuration, "{url}");
-            assert!(
-                !format!("{error} {error:?}").contains("hunter2"),
-                "{error:?}"
-            );
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         }
         assert!(error("mysql://db/shop").await.to_string().contains("mysql"));
     }
@@ -134,11 +116,6 @@ mod tests {
     #[cfg(not(feature = "sqlite"))]
     #[tokio::test]
     async fn a_missing_feature_is_named() {
-        assert!(
-            error("sqlite://shop.db")
-                .await
-                .to_string()
-                .contains("features = [\"sqlite\"]")
-        );
+        assert!(error("sqlite://shop.db").await.to_string().contains("features = [\"sqlite\"]"));
     }
 }

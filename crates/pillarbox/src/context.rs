@@ -143,10 +143,7 @@ mod tests {
 
     #[test]
     fn an_envelope_keeps_what_it_says_itself() {
-        let context = Context::new()
-            .tenant("acme")
-            .actor("ada")
-            .traceparent("00-1-2-01");
+        let context = Context::new().tenant("acme").actor("ada").traceparent("00-1-2-01");
         let envelope = Envelope::json("a", &1).unwrap().tenant("own").unwrap();
 
         let filled = context.fill(envelope).unwrap();

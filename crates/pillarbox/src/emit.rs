@@ -56,10 +56,7 @@ impl Outbox {
     }
 
     pub(crate) fn waking(wake: Wake) -> Self {
-        Self {
-            wake,
-            ..Self::default()
-        }
+        Self { wake, ..Self::default() }
     }
 
     /// On the tables whose names begin with this prefix.
@@ -189,33 +186,21 @@ impl Outbox {
         if envelopes.is_empty() {
             return Ok(Vec::new());
         }
-        tx.insert(&Insert {
-            tables: &self.tables,
-            envelopes: &envelopes,
-        })
-        .await?;
+        tx.insert(&Insert { tables: &self.tables, envelopes: &envelopes }).await?;
         hook::after_write(&self.hooks, &envelopes);
-        Ok(envelopes
-            .iter()
-            .map(|envelope| envelope.event_id().clone())
-            .collect())
+        Ok(envelopes.iter().map(|envelope| envelope.event_id().clone()).collect())
     }
 
     /// Fills in the context at hand and lets the hooks change or drop events.
     fn prepare(&self, envelopes: Vec<Envelope>) -> Result<Vec<Envelope>> {
         let envelopes = match context::current() {
             None => envelopes,
-            Some(now) => envelopes
-                .into_iter()
-                .map(|envelope| now.fill(envelope))
-                .collect::<Result<_>>()?,
+            Some(now) => {
+                envelopes.into_iter().map(|envelope| now.fill(envelope)).collect::<Result<_>>()?
+            }
         };
         self.hooks.iter().try_fold(envelopes, |envelopes, hook| {
-            if envelopes.is_empty() {
-                Ok(envelopes)
-            } else {
-                hook.before_write(envelopes)
-            }
+            if envelopes.is_empty() { Ok(envelopes) } else { hook.before_write(envelopes) }
         })
     }
 }

@@ -83,10 +83,7 @@ impl Envelope {
     where
         T: Serialize + ?Sized,
     {
-        Ok(Self::new(
-            event_type.try_into().map_err(Into::into)?,
-            Payload::json(value)?,
-        ))
+        Ok(Self::new(event_type.try_into().map_err(Into::into)?, Payload::json(value)?))
     }
 
     /// An event whose payload is these bytes.
@@ -98,10 +95,7 @@ impl Envelope {
         event_type: impl TryInto<EventType, Error: Into<Error>>,
         bytes: impl Into<Vec<u8>> + AsRef<[u8]>,
     ) -> Result<Self> {
-        Ok(Self::new(
-            event_type.try_into().map_err(Into::into)?,
-            Payload::bytes(bytes)?,
-        ))
+        Ok(Self::new(event_type.try_into().map_err(Into::into)?, Payload::bytes(bytes)?))
     }
 
     /// An event with this payload.
@@ -367,14 +361,8 @@ mod tests {
         ];
 
         let messages: Vec<_> = errors.iter().map(Error::to_string).collect();
-        assert_eq!(
-            messages[0],
-            "aggregate type has 65 characters, the limit is 64"
-        );
-        assert_eq!(
-            messages[1],
-            "aggregate id has 129 characters, the limit is 128"
-        );
+        assert_eq!(messages[0], "aggregate type has 65 characters, the limit is 64");
+        assert_eq!(messages[1], "aggregate id has 129 characters, the limit is 128");
         assert_eq!(messages[2], "tenant has 65 characters, the limit is 64");
         assert_eq!(messages[3], "key has 257 characters, the limit is 256");
         assert_eq!(messages[4], "key is empty");

@@ -69,12 +69,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of this kind; stores and transactions outside this crate make theirs with it.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            fate: None,
-            source: None,
-        }
+        Self { kind, message: message.into(), fate: None, source: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -107,10 +102,7 @@ impl Error {
 
     /// The text of what caused it, for logs; empty when there is no more to say.
     pub(crate) fn source_text(&self) -> String {
-        self.source
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default()
+        self.source.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
     /// Whether the same call may succeed later, unchanged.
@@ -133,9 +125,7 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }
 

@@ -205,22 +205,35 @@ pub(crate) fn check_text(what: &str, text: &str, limit: usize) -> Result<()> {
     Ok(())
 }
 
+/// The same rule for constants, on the bytes of UTF-8: the compiler cannot iterate characters.
 const fn check_static(bytes: &[u8], limit: usize) {
     assert!(!bytes.is_empty(), "the name is empty");
-    assert!(bytes.len() <= limit, "the name is too long");
-    let mut at = 0;
+    let (mut at, mut length) = (0, 0);
     while at < bytes.len() {
-        assert!(
-            bytes[at] >= b' ' && bytes[at] != 0x7f,
-            "the name has a control character"
-        );
+        let byte = bytes[at];
+        // 0xC2 leads the characters U+0080 to U+009F, which are control characters too.
+        let high_control = at > 0 && bytes[at - 1] == 0xc2 && byte >= 0x80 && byte < 0xa0;
+        assert!(byte >= b' ' && byte != 0x7f && !high_control, "the name has a control character");
+        if byte & 0xc0 != 0x80 {
+            length += 1;
+        }
         at += 1;
     }
+    assert!(length <= limit, "the name is too long");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn constants_follow_the_same_rule() {
+        const LONG: &str = "ßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßß";
+        assert_eq!(AggregateType::from_static(LONG).as_str().chars().count(), 64);
+        for wrong in ["", "a\r", "a\u{7f}", "a\u{85}"] {
+            assert!(std::panic::catch_unwind(|| EventType::from_static(wrong)).is_err());
+        }
+    }
 
     #[test]
     fn names_are_measured_in_characters() {

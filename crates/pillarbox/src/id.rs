@@ -35,13 +35,9 @@ static ULIDS: Mutex<Generator> = Mutex::new(Generator::new());
 impl EventId {
     /// A new id, greater than every one this process generated before.
     pub fn generate() -> Self {
-        let mut ulids = ULIDS
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ulids = ULIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // The carry into the time bits keeps the order when one millisecond has used up its dice.
-        let ulid = ulids
-            .generate()
-            .unwrap_or_else(|full| full.commit_overflow_increment());
+        let ulid = ulids.generate().unwrap_or_else(|full| full.commit_overflow_increment());
         Self(Cow::Owned(ulid.to_string()))
     }
 
@@ -62,9 +58,7 @@ impl EventId {
             )));
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::invalid(
-                "event id may hold printable ASCII only, without spaces",
-            ));
+            return Err(Error::invalid("event id may hold printable ASCII only, without spaces"));
         }
         Ok(Self(text))
     }
@@ -103,9 +97,7 @@ pub struct OwnerId(String);
 impl OwnerId {
     /// A new owner that nobody was before.
     pub fn generate() -> Self {
-        let mut ulids = ULIDS
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ulids = ULIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Two processes started in one millisecond must differ: fresh dice, not an increment.
         let ulid = Ulid::from_parts(
             ulids.generate().map_or(0, |ulid| ulid.timestamp_ms()),
@@ -152,10 +144,7 @@ pub(crate) fn jitter() -> f64 {
     f64::from(dice::<u32>()) / f64::from(u32::MAX) + 0.5
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the room that may throw dice"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is the room that may throw dice")]
 fn dice<T>() -> T
 where
     rand::distr::StandardUniform: rand::distr::Distribution<T>,
@@ -172,16 +161,10 @@ mod tests {
         let runs: Vec<Vec<EventId>> = std::thread::scope(|scope| {
             let start = || scope.spawn(|| (0..5_000).map(|_| EventId::generate()).collect());
             let threads: Vec<_> = (0..8).map(|_| start()).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap())
-                .collect()
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
 
-        assert!(
-            runs.iter()
-                .all(|run: &Vec<EventId>| run.is_sorted_by(|a, b| a < b))
-        );
+        assert!(runs.iter().all(|run: &Vec<EventId>| run.is_sorted_by(|a, b| a < b)));
         let all: std::collections::HashSet<_> = runs.iter().flatten().collect();
         assert_eq!(all.len(), 40_000);
     }
@@ -189,23 +172,13 @@ mod tests {
     #[test]
     fn an_id_of_ones_own_is_checked() {
         assert!(EventId::new("x".repeat(36)).is_ok());
-        for wrong in [
-            String::new(),
-            "x".repeat(37),
-            "a b".into(),
-            "a\n".into(),
-            "ä".into(),
-        ] {
+        for wrong in [String::new(), "x".repeat(37), "a b".into(), "a\n".into(), "ä".into()] {
             assert!(EventId::new(wrong.clone()).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn jitter_stays_within_its_bounds() {
-        assert!(
-            (0..10_000)
-                .map(|_| jitter())
-                .all(|factor| (0.5..=1.5).contains(&factor))
-        );
+        assert!((0..10_000).map(|_| jitter()).all(|factor| (0.5..=1.5).contains(&factor)));
     }
 }

@@ -56,10 +56,7 @@ impl Inbox {
     pub fn new(consumer: impl Into<Cow<'static, str>>) -> Result<Self> {
         let consumer = consumer.into();
         check_text("consumer", &consumer, MAX_CONSUMER)?;
-        Ok(Self {
-            consumer,
-            tables: Tables::default(),
-        })
+        Ok(Self { consumer, tables: Tables::default() })
     }
 
     /// On the tables whose names begin with this prefix.
@@ -87,8 +84,7 @@ impl Inbox {
         event_id: &str,
         payload_hash: PayloadHash,
     ) -> Result<Accepted> {
-        self.accept_for(tx, source, event_id, payload_hash, None)
-            .await
+        self.accept_for(tx, source, event_id, payload_hash, None).await
     }
 
     /// The same, with the tenant whose event it is on the note.

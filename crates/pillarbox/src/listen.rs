@@ -143,8 +143,7 @@ impl Listeners {
     #[must_use]
     #[track_caller]
     pub fn on<E: Event>(self, listener: impl Listener<E>) -> Self {
-        self.try_on(listener)
-            .unwrap_or_else(|error| panic!("{error}"))
+        self.try_on(listener).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// A listener for a typed event, for callers that register what they do not know.
@@ -152,10 +151,7 @@ impl Listeners {
     /// # Errors
     /// [`ErrorKind::Configuration`] when the event has a listener already.
     pub fn try_on<E: Event>(self, listener: impl Listener<E>) -> Result<Self> {
-        self.add(
-            (E::AGGREGATE, E::TYPE),
-            Arc::new(Typed(listener, PhantomData)),
-        )
+        self.add((E::AGGREGATE, E::TYPE), Arc::new(Typed(listener, PhantomData)))
     }
 
     /// A listener for a pair of names, which takes the envelope as it is.
@@ -198,10 +194,7 @@ impl Listeners {
     #[must_use]
     #[track_caller]
     pub fn fallback(mut self, listener: impl Listener<Envelope>) -> Self {
-        assert!(
-            self.fallback.is_none(),
-            "there is a fallback listener already"
-        );
+        assert!(self.fallback.is_none(), "there is a fallback listener already");
         self.fallback = Some(Arc::new(Raw(listener)));
         self
     }
@@ -218,10 +211,7 @@ impl Listeners {
 
     /// Who hears of this event.
     pub(crate) fn route(&self, envelope: &Envelope) -> Option<Arc<dyn AnyListener>> {
-        let route = (
-            envelope.aggregate_type().clone(),
-            envelope.event_type().clone(),
-        );
+        let route = (envelope.aggregate_type().clone(), envelope.event_type().clone());
         self.routes.get(&route).or(self.fallback.as_ref()).cloned()
     }
 
@@ -239,11 +229,7 @@ impl Listeners {
 
 impl fmt::Debug for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut routes: Vec<_> = self
-            .routes
-            .keys()
-            .map(|(a, e)| format!("{a}/{e}"))
-            .collect();
+        let mut routes: Vec<_> = self.routes.keys().map(|(a, e)| format!("{a}/{e}")).collect();
         routes.sort();
         f.debug_struct("Listeners")
             .field("routes", &routes)

@@ -11,7 +11,7 @@ use std::{fmt, sync::Arc};
 
 use tracing::{info, warn};
 
-use self::board::Board;
+use self::board::{Board, Pages};
 use self::deliver::Courier;
 use self::engine::{Engine, Work};
 pub use self::handle::RelayHandle;
@@ -168,20 +168,16 @@ impl Relay {
             policy: self.policy,
             max_attempts: settings.max_attempts.get(),
             on_dead: settings.on_dead,
-            on_done: if settings.retention_done.is_zero() {
-                OnDone::Delete
-            } else {
-                OnDone::Mark
-            },
+            on_done: if settings.retention_done.is_zero() { OnDone::Delete } else { OnDone::Mark },
         };
         Engine {
             store: self.store,
             courier: Arc::new(courier),
             tenure,
             judge,
+            board: Board::new(Pages { batch: settings.batch.get(), least: 16 }),
             settings,
             wake: self.wake,
-            board: Board::default(),
             work: Work::new(),
         }
     }

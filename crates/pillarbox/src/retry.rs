@@ -129,13 +129,8 @@ mod tests {
             on_dead,
             on_done: OnDone::Mark,
         };
-        let outcome = outcome.as_ref().map(|()| ());
-        judge.judge(&Delivered {
-            attempts,
-            keyed: true,
-            outcome,
-            jitter: 1.5,
-        })
+        let outcome = outcome.as_ref().copied();
+        judge.judge(&Delivered { attempts, keyed: true, outcome, jitter: 1.5 })
     }
 
     fn error(text: &str) -> ErrorText {
@@ -147,28 +142,18 @@ mod tests {
         let verdict = judge(Err("down".into()), 2, OnDead::Hold);
 
         let delay = Duration::from_millis(1200);
-        assert_eq!(
-            verdict,
-            Verdict::Retry {
-                delay,
-                error: error("down")
-            }
-        );
+        assert_eq!(verdict, Verdict::Retry { delay, error: error("down") });
     }
 
     #[test]
     fn the_tenth_failure_is_the_last() {
         assert_eq!(
             judge(Err("down".into()), 9, OnDead::Hold),
-            Verdict::Held {
-                error: error("down")
-            }
+            Verdict::Held { error: error("down") }
         );
         assert_eq!(
             judge(Err("down".into()), 9, OnDead::Skip),
-            Verdict::Dead {
-                error: error("down")
-            }
+            Verdict::Dead { error: error("down") }
         );
     }
 
@@ -176,27 +161,12 @@ mod tests {
     fn the_listener_may_name_the_wait_and_it_still_counts() {
         let after = |attempts| {
             let wait = Duration::from_secs(9);
-            judge(
-                Err(Failure::retry_after(wait, "busy")),
-                attempts,
-                OnDead::Skip,
-            )
+            judge(Err(Failure::retry_after(wait, "busy")), attempts, OnDead::Skip)
         };
 
         let delay = Duration::from_secs(9);
-        assert_eq!(
-            after(0),
-            Verdict::Retry {
-                delay,
-                error: error("busy")
-            }
-        );
-        assert_eq!(
-            after(9),
-            Verdict::Dead {
-                error: error("busy")
-            }
-        );
+        assert_eq!(after(0), Verdict::Retry { delay, error: error("busy") });
+        assert_eq!(after(9), Verdict::Dead { error: error("busy") });
     }
 
     #[test]
@@ -205,13 +175,7 @@ mod tests {
 
         let verdict = judge(Err(Failure::defer(delay, "closed")), 9, OnDead::Skip);
 
-        assert_eq!(
-            verdict,
-            Verdict::Defer {
-                delay,
-                error: error("closed")
-            }
-        );
+        assert_eq!(verdict, Verdict::Defer { delay, error: error("closed") });
     }
 
     #[test]

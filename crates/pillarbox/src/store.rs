@@ -288,20 +288,12 @@ pub struct Purge {
 impl Purge {
     /// Delivered rows settled longer ago than this.
     pub fn done(older_than: Duration) -> Self {
-        Self {
-            status: Status::Done,
-            older_than,
-            limit: 500,
-        }
+        Self { status: Status::Done, older_than, limit: 500 }
     }
 
     /// Dead letters given up longer ago than this.
     pub fn dead(older_than: Duration) -> Self {
-        Self {
-            status: Status::Dead,
-            older_than,
-            limit: 500,
-        }
+        Self { status: Status::Dead, older_than, limit: 500 }
     }
 
     /// At most this many in one call; 500 unless said.

@@ -57,10 +57,7 @@ pub struct Tables {
 impl Tables {
     /// The tables whose names begin with `prefix`.
     pub fn new(prefix: TablePrefix) -> Self {
-        Self {
-            prefix,
-            rendered: Arc::default(),
-        }
+        Self { prefix, rendered: Arc::default() }
     }
 
     /// The prefix of these tables.
@@ -76,18 +73,13 @@ impl Tables {
         }
         drop(known);
         let sql: Arc<str> = template.replace("{p}", self.prefix.as_str()).into();
-        let mut known = self
-            .rendered
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.rendered.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.entry(template).or_insert(sql))
     }
 }
 
 impl fmt::Debug for Tables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tables")
-            .field(&self.prefix.as_str())
-            .finish()
+        f.debug_tuple("Tables").field(&self.prefix.as_str()).finish()
     }
 }

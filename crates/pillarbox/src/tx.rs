@@ -97,10 +97,7 @@ impl PayloadHash {
 
 impl fmt::Debug for PayloadHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .iter()
-            .take(4)
-            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str("…")
     }
 }

@@ -47,34 +47,22 @@ pub enum Next {
 impl Failure {
     /// Try again with backoff; what `?` does.
     pub fn retry(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            next: Next::Retry,
-            cause: cause.into(),
-        }
+        Self { next: Next::Retry, cause: cause.into() }
     }
 
     /// Try again after `delay`, whatever the retry policy says. Counts as an attempt.
     pub fn retry_after(delay: Duration, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            next: Next::RetryAfter(delay),
-            cause: cause.into(),
-        }
+        Self { next: Next::RetryAfter(delay), cause: cause.into() }
     }
 
     /// Not now: come again after `delay`. Does not count as an attempt.
     pub fn defer(delay: Duration, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            next: Next::Defer(delay),
-            cause: cause.into(),
-        }
+        Self { next: Next::Defer(delay), cause: cause.into() }
     }
 
     /// Give up at once: no retry will mend it.
     pub fn dead(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            next: Next::Dead,
-            cause: cause.into(),
-        }
+        Self { next: Next::Dead, cause: cause.into() }
     }
 
     /// What is asked for.
@@ -144,12 +132,7 @@ pub struct ErrorText(String);
 impl ErrorText {
     /// Cuts the text at a character boundary and drops NUL, which PostgreSQL cannot store.
     pub fn new(text: &str) -> Self {
-        Self(
-            text.chars()
-                .filter(|c| *c != '\0')
-                .take(MAX_ERROR_TEXT)
-                .collect(),
-        )
+        Self(text.chars().filter(|c| *c != '\0').take(MAX_ERROR_TEXT).collect())
     }
 
     /// The text.

@@ -1,5 +1,7 @@
 //! The map in ARCHITECTURE.md, enforced: which room may import which.
 
+#![allow(clippy::unwrap_used, reason = "a test helper may")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,24 +28,14 @@ const FLOORS: &[(&str, u8)] = &[
 ];
 
 /// Rooms below know a product: they import floors 0 and 1, and only `connect` imports them.
-const EDGES: &[&str] = &[
-    "store/memory",
-    "store/postgres",
-    "store/sqlite",
-    "tx/sqlx",
-    "publish/",
-];
+const EDGES: &[&str] = &["store/memory", "store/postgres", "store/sqlite", "tx/sqlx", "publish/"];
 
 #[test]
 fn rooms_import_only_downstairs() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut wrong = Vec::new();
     for file in rust_files(&src) {
-        let path = file
-            .strip_prefix(&src)
-            .unwrap()
-            .to_string_lossy()
-            .replace('\\', "/");
+        let path = file.strip_prefix(&src).unwrap().to_string_lossy().replace('\\', "/");
         let text = fs::read_to_string(&file).unwrap();
         wrong.extend(violations(&path, &text));
     }
@@ -55,63 +47,36 @@ fn every_room_has_a_floor() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let homeless: Vec<_> = rust_files(&src)
         .iter()
-        .map(|file| {
-            file.strip_prefix(&src)
-                .unwrap()
-                .to_string_lossy()
-                .into_owned()
-        })
+        .map(|file| file.strip_prefix(&src).unwrap().to_string_lossy().into_owned())
         .filter(|path| path != "lib.rs" && floor_of(path).is_none())
         .collect();
 
-    assert!(
-        homeless.is_empty(),
-        "give these a floor in this test: {homeless:?}"
-    );
+    assert!(homeless.is_empty(), "give these a floor in this test: {homeless:?}");
 }
 
 #[test]
 fn planted_mistakes_are_found() {
     let mistakes = [
         ("retry.rs", "use crate::relay::Relay;"),
-        (
-            "retry.rs",
-            "use crate::{\n    clock::Clock,\n    relay::{Relay, Settings},\n};",
-        ),
+        ("retry.rs", "use crate::{\n    clock::Clock,\n    relay::{Relay, Settings},\n};"),
         ("retry.rs", "fn f() { crate::emit::Outbox::new(); }"),
         ("store.rs", "pub use crate::tx::Tx;"),
         ("store/postgres/read.rs", "use crate::inbox::Inbox;"),
         ("emit.rs", "use crate::store::postgres::PostgresStore;"),
-        (
-            "relay/engine.rs",
-            "use crate::{store::{memory::MemoryStore, Store}};",
-        ),
+        ("relay/engine.rs", "use crate::{store::{memory::MemoryStore, Store}};"),
     ];
     for (path, text) in mistakes {
         assert_eq!(violations(path, text).len(), 1, "{path}: {text}");
     }
 
     let sound = [
-        (
-            "retry.rs",
-            "use crate::{clock::Clock, verdict::{Failure, Verdict}};",
-        ),
-        (
-            "store/postgres/read.rs",
-            "use crate::store::{Pending, Read};\nuse crate::tx::Accept;",
-        ),
+        ("retry.rs", "use crate::{clock::Clock, verdict::{Failure, Verdict}};"),
+        ("store/postgres/read.rs", "use crate::store::{Pending, Read};\nuse crate::tx::Accept;"),
         ("connect.rs", "use crate::store::postgres::PostgresStore;"),
-        (
-            "relay/engine.rs",
-            "use crate::relay::board::Board;\n// use crate::connect is far above",
-        ),
+        ("relay/engine.rs", "use crate::relay::board::Board;\n// use crate::connect is far above"),
     ];
     for (path, text) in sound {
-        assert_eq!(
-            violations(path, text),
-            Vec::<String>::new(),
-            "{path}: {text}"
-        );
+        assert_eq!(violations(path, text), Vec::<String>::new(), "{path}: {text}");
     }
 }
 
@@ -126,10 +91,7 @@ fn violations(path: &str, text: &str) -> Vec<String> {
         .filter(|target| !is_allowed(path, floor, edge, target))
         .map(|target| edge_of(target).unwrap_or(room_of(target)).to_owned())
         .collect();
-    wrong
-        .iter()
-        .map(|target| format!("{path}: must not import `{target}`"))
-        .collect()
+    wrong.iter().map(|target| format!("{path}: must not import `{target}`")).collect()
 }
 
 fn is_allowed(path: &str, floor: u8, edge: Option<&str>, target: &str) -> bool {
@@ -142,20 +104,12 @@ fn is_allowed(path: &str, floor: u8, edge: Option<&str>, target: &str) -> bool {
     let own_room = room_of(path) == room_of(target);
     // Words build on each other in the order of the list; contracts do not know each other.
     let lower_word = floor == 0 && other == 0 && place_of(target) < place_of(path);
-    own_room
-        || lower_word
-        || if edge.is_some() {
-            other <= 1
-        } else {
-            other < floor
-        }
+    own_room || lower_word || if edge.is_some() { other <= 1 } else { other < floor }
 }
 
 /// `use crate::{a::X, b::{Y, Z}}` as `a/X`, `b/Y`, `b/Z`; also paths inside expressions.
 fn crate_paths(text: &str) -> Vec<String> {
-    let starts = text
-        .match_indices("crate::")
-        .map(|(at, found)| at + found.len());
+    let starts = text.match_indices("crate::").map(|(at, found)| at + found.len());
     let mut paths = Vec::new();
     for start in starts {
         expand("", &text[start..], &mut paths);
@@ -182,9 +136,7 @@ fn expand<'t>(prefix: &str, text: &'t str, paths: &mut Vec<String>) -> &'t str {
             }
         }
     }
-    let end = text
-        .find(|c: char| !c.is_alphanumeric() && c != '_')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     let path = format!("{prefix}{}", &text[..end]);
     match text[end..].strip_prefix("::") {
         Some(rest) => expand(&format!("{path}/"), rest, paths),
@@ -202,10 +154,7 @@ fn strip_comments(text: &str) -> String {
 
 fn edge_of(path: &str) -> Option<&'static str> {
     let path = path.trim_end_matches(".rs");
-    EDGES
-        .iter()
-        .find(|edge| path == **edge || path.starts_with(&format!("{edge}/")))
-        .copied()
+    EDGES.iter().find(|edge| path == **edge || path.starts_with(&format!("{edge}/"))).copied()
 }
 
 fn room_of(path: &str) -> &str {
@@ -217,24 +166,12 @@ fn place_of(path: &str) -> Option<usize> {
 }
 
 fn floor_of(path: &str) -> Option<u8> {
-    FLOORS
-        .iter()
-        .find(|(name, _)| *name == room_of(path))
-        .map(|(_, floor)| *floor)
+    FLOORS.iter().find(|(name, _)| *name == room_of(path)).map(|(_, floor)| *floor)
 }
 
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let nested = entries.flat_map(|path| {
-        if path.is_dir() {
-            rust_files(&path)
-        } else {
-            vec![path]
-        }
-    });
-    nested
-        .filter(|path| path.extension().is_some_and(|ext| ext == "rs"))
-        .collect()
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let nested =
+        entries.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] });
+    nested.filter(|path| path.extension().is_some_and(|ext| ext == "rs")).collect()
 }

@@ -62,9 +62,7 @@ pub(super) fn after_commit(hooks: &Hooks, envelopes: &[Envelope]) {
 }
 
 pub(super) fn after_rollback(hooks: &Hooks, envelopes: &[Envelope]) {
-    each("after_rollback", hooks, |hook| {
-        hook.after_rollback(envelopes)
-    });
+    each("after_rollback", hooks, |hook| hook.after_rollback(envelopes));
 }
 
 fn each(phase: &'static str, hooks: &Hooks, call: impl Fn(&dyn Hook)) {

@@ -82,6 +82,7 @@ impl<T: OpenTx> OutboxTx<T> {
     ///
     /// # Cancel safety
     /// Does not wait.
+    #[expect(clippy::unused_async, reason = "reads like the call on a caller's own transaction")]
     pub async fn emit_all<E: Event>(&mut self, events: &[E]) -> Result<Vec<EventId>> {
         let envelopes = events.iter().map(Envelope::of).collect::<Result<_>>()?;
         self.buffer(envelopes)
@@ -94,10 +95,7 @@ impl<T: OpenTx> OutboxTx<T> {
     ///
     /// # Cancel safety
     /// Does not wait.
-    #[expect(
-        clippy::unused_async,
-        reason = "reads like the call on a caller's own transaction"
-    )]
+    #[expect(clippy::unused_async, reason = "reads like the call on a caller's own transaction")]
     pub async fn emit_envelope(&mut self, envelope: Envelope) -> Result<Option<EventId>> {
         Ok(self.buffer(vec![envelope])?.pop())
     }
@@ -121,11 +119,7 @@ impl<T: OpenTx> OutboxTx<T> {
     /// Dropped half-way, the transaction should be rolled back.
     pub async fn savepoint(&mut self) -> Result<Savepoint<'_, T>> {
         self.inner().savepoint().await?;
-        Ok(Savepoint {
-            buffered: self.buffer.len(),
-            tx: self,
-            open: true,
-        })
+        Ok(Savepoint { buffered: self.buffer.len(), tx: self, open: true })
     }
 
     /// Inserts the events and commits.
@@ -174,33 +168,20 @@ impl<T: OpenTx> OutboxTx<T> {
 
     fn buffer(&mut self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>> {
         let envelopes = self.outbox.prepare(envelopes)?;
-        let ids = envelopes
-            .iter()
-            .map(|envelope| envelope.event_id().clone())
-            .collect();
+        let ids = envelopes.iter().map(|envelope| envelope.event_id().clone()).collect();
         self.buffer.extend(envelopes);
         Ok(ids)
     }
 
     /// The last statement before `COMMIT`, whose success proves that the transaction lives.
     async fn write(&mut self) -> Result<()> {
-        let Self {
-            outbox,
-            tx: Some(tx),
-            buffer,
-            ..
-        } = self
-        else {
+        let Self { outbox, tx: Some(tx), buffer, .. } = self else {
             return Ok(());
         };
         if buffer.is_empty() {
             return tx.prove().await;
         }
-        tx.insert(&Insert {
-            tables: &outbox.tables,
-            envelopes: buffer,
-        })
-        .await?;
+        tx.insert(&Insert { tables: &outbox.tables, envelopes: buffer }).await?;
         hook::after_write(&outbox.hooks, buffer);
         Ok(())
     }
@@ -225,9 +206,7 @@ impl<T: OpenTx> OutboxTx<T> {
     }
 
     fn inner(&mut self) -> &mut T {
-        self.tx
-            .as_mut()
-            .expect("only `commit`, `rollback` and `drop` take it, and they own it")
+        self.tx.as_mut().expect("only `commit`, `rollback` and `drop` take it, and they own it")
     }
 }
 
@@ -245,8 +224,7 @@ impl<T: OpenTx> Deref for OutboxTx<T> {
 
     fn deref(&self) -> &T::Connection {
         let tx = self.tx.as_ref();
-        tx.expect("only `commit`, `rollback` and `drop` take it, and they own it")
-            .connection()
+        tx.expect("only `commit`, `rollback` and `drop` take it, and they own it").connection()
     }
 }
 
@@ -258,9 +236,7 @@ impl<T: OpenTx> DerefMut for OutboxTx<T> {
 
 impl<T: OpenTx> fmt::Debug for OutboxTx<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutboxTx")
-            .field("buffered", &self.buffer.len())
-            .finish_non_exhaustive()
+        f.debug_struct("OutboxTx").field("buffered", &self.buffer.len()).finish_non_exhaustive()
     }
 }
 
@@ -328,8 +304,6 @@ impl<T: OpenTx> DerefMut for Savepoint<'_, T> {
 
 impl<T: OpenTx> fmt::Debug for Savepoint<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Savepoint")
-            .field("tx", &self.tx)
-            .finish_non_exhaustive()
+        f.debug_struct("Savepoint").field("tx", &self.tx).finish_non_exhaustive()
     }
 }

@@ -62,16 +62,12 @@ impl Headers {
 
     /// The value of a header.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| value)
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
     /// All headers, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// How many there are.
@@ -107,9 +103,7 @@ impl Headers {
 /// Shows the names only: values do not belong into logs.
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set()
-            .entries(self.0.iter().map(|(name, _)| name))
-            .finish()
+        f.debug_set().entries(self.0.iter().map(|(name, _)| name)).finish()
     }
 }
 
@@ -142,9 +136,7 @@ impl<'de> Visitor<'de> for InOrder {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
         let mut headers = Headers::new();
         while let Some((name, value)) = map.next_entry::<String, String>()? {
-            headers
-                .insert(name, value)
-                .map_err(serde::de::Error::custom)?;
+            headers.insert(name, value).map_err(serde::de::Error::custom)?;
         }
         Ok(headers)
     }
@@ -176,17 +168,9 @@ mod tests {
 
     #[test]
     fn what_could_split_a_protocol_is_refused() {
-        for (name, value) in [
-            ("", "v"),
-            ("n\r", "v"),
-            ("n", "a\nb"),
-            ("n", "\0"),
-            ("n", "\u{85}"),
-        ] {
-            assert!(
-                Headers::new().insert(name, value).is_err(),
-                "{name:?} {value:?}"
-            );
+        for (name, value) in [("", "v"), ("n\r", "v"), ("n", "a\nb"), ("n", "\0"), ("n", "\u{85}")]
+        {
+            assert!(Headers::new().insert(name, value).is_err(), "{name:?} {value:?}");
         }
     }
 
@@ -209,10 +193,7 @@ mod tests {
     fn order_survives_the_row() {
         let text = r#"{"z":"1","a":"\"","m":""}"#;
 
-        assert_eq!(
-            Headers::from_json(text).unwrap().to_json().as_deref(),
-            Some(text)
-        );
+        assert_eq!(Headers::from_json(text).unwrap().to_json().as_deref(), Some(text));
         assert!(Headers::from_json(r#"{"n":1}"#).is_err());
         assert!(Headers::from_json("[]").is_err());
     }

@@ -53,10 +53,7 @@ impl Row {
     /// A [`BadRow`] when a part breaks its rule; such an event is dead, never a loop.
     pub fn open(self) -> Result<Envelope, BadRow> {
         let event_id = self.event_id.clone();
-        self.check().map_err(|error| BadRow {
-            event_id,
-            cause: explain(&error),
-        })
+        self.check().map_err(|error| BadRow { event_id, cause: explain(&error) })
     }
 
     fn check(self) -> Result<Envelope, Error> {

@@ -88,9 +88,7 @@ impl Envelope {
             envelope.aggregate_type = AggregateType::new(aggregate_type.into_owned())?;
         }
         if let Some(aggregate_id) = wire.aggregate_id {
-            envelope = envelope
-                .clone()
-                .aggregate(envelope.aggregate_type, aggregate_id)?;
+            envelope = envelope.clone().aggregate(envelope.aggregate_type, aggregate_id)?;
         }
         if let Some(tenant) = wire.tenant_id {
             envelope = envelope.tenant(tenant)?;
@@ -199,27 +197,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, message) in [
-            (
-                r#"{"event_type":"a"}"#,
-                "neither payload nor payload_bytes is given",
-            ),
+            (r#"{"event_type":"a"}"#, "neither payload nor payload_bytes is given"),
             (r#"{"event_type":"","payload":1}"#, "event type is empty"),
-            (
-                r#"{"event_type":"a","payload":1,"payload_bytes":""}"#,
-                "both payload",
-            ),
-            (
-                r#"{"event_type":"a","payload_bytes":"*"}"#,
-                "payload_bytes is not base64",
-            ),
-            (
-                r#"{"event_type":"a","payload":1,"tennant":"x"}"#,
-                "unknown field `tennant`",
-            ),
-            (
-                r#"{"event_type":"a","payload":1,"occurred_at":"noon"}"#,
-                "RFC 3339",
-            ),
+            (r#"{"event_type":"a","payload":1,"payload_bytes":""}"#, "both payload"),
+            (r#"{"event_type":"a","payload_bytes":"*"}"#, "payload_bytes is not base64"),
+            (r#"{"event_type":"a","payload":1,"tennant":"x"}"#, "unknown field `tennant`"),
+            (r#"{"event_type":"a","payload":1,"occurred_at":"noon"}"#, "RFC 3339"),
         ] {
             let error = Envelope::from_json(text).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");

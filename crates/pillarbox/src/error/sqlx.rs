@@ -8,18 +8,15 @@ impl From<sqlx::Error> for Error {
     fn from(source: sqlx::Error) -> Self {
         let (kind, message) = match &source {
             sqlx::Error::Database(answer) => classify(&**answer),
-            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => (
-                ErrorKind::Unavailable,
-                "the database is out of reach".to_owned(),
-            ),
-            sqlx::Error::PoolClosed => (
-                ErrorKind::Unavailable,
-                "the connection pool is closed".to_owned(),
-            ),
-            sqlx::Error::Configuration(_) | sqlx::Error::Tls(_) => (
-                ErrorKind::Configuration,
-                "the database cannot be connected to".to_owned(),
-            ),
+            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => {
+                (ErrorKind::Unavailable, "the database is out of reach".to_owned())
+            }
+            sqlx::Error::PoolClosed => {
+                (ErrorKind::Unavailable, "the connection pool is closed".to_owned())
+            }
+            sqlx::Error::Configuration(_) | sqlx::Error::Tls(_) => {
+                (ErrorKind::Configuration, "the database cannot be connected to".to_owned())
+            }
             sqlx::Error::ColumnDecode { index, .. } => {
                 (ErrorKind::Corrupt, format!("column {index} cannot be read"))
             }
@@ -32,19 +29,13 @@ impl From<sqlx::Error> for Error {
 fn classify(answer: &dyn DatabaseError) -> (ErrorKind, String) {
     let code = answer.code().unwrap_or_default();
     if is_transient(&code) {
-        return (
-            ErrorKind::Unavailable,
-            format!("the database is busy (code={code})"),
-        );
+        return (ErrorKind::Unavailable, format!("the database is busy (code={code})"));
     }
     if is_missing_table(&code, answer.message()) {
         let message = "the tables are missing: run `migrate` first, with the same table prefix";
         return (ErrorKind::Schema, message.to_owned());
     }
-    (
-        ErrorKind::Database,
-        format!("the database refused the statement (code={code})"),
-    )
+    (ErrorKind::Database, format!("the database refused the statement (code={code})"))
 }
 
 /// PostgreSQL's SQLSTATE has five characters; SQLite's result codes are shorter numbers.
@@ -54,8 +45,7 @@ fn is_transient(code: &str) -> bool {
         return matches!(class, "08" | "40" | "53" | "57") || code == "55P03";
     }
     // The low byte of an extended code is the code itself: busy, locked, I/O error, disk full.
-    code.parse::<i32>()
-        .is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13))
+    code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13))
 }
 
 fn is_missing_table(code: &str, message: &str) -> bool {
@@ -68,9 +58,8 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_told_from_what_will_not() {
-        for passing in [
-            "40001", "40P01", "08006", "53300", "57P01", "55P03", "5", "517", "6", "13",
-        ] {
+        for passing in ["40001", "40P01", "08006", "53300", "57P01", "55P03", "5", "517", "6", "13"]
+        {
             assert!(is_transient(passing), "{passing}");
         }
         for lasting in ["23505", "42P01", "22001", "1", "19", "2067", ""] {

@@ -6,6 +6,8 @@
 
 mod lane;
 mod take;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -21,8 +23,9 @@ const MOST_PARKED: usize = 100_000;
 
 type LaneKey = (ShardId, String);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Board {
+    pages: Pages,
     shards: BTreeMap<ShardId, Shard>,
     /// Every row in hand, from its read to the end of its settle.
     known: HashMap<Seq, ShardId>,
@@ -36,6 +39,15 @@ pub(super) struct Board {
     /// Settled while a read was under way, which may still show them as they were.
     settled_during_read: Vec<Seq>,
     read_under_way: bool,
+}
+
+/// How much to read at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pages {
+    /// Rows of all shards together.
+    pub(super) batch: u32,
+    /// Rows of each shard, at least.
+    pub(super) least: u32,
 }
 
 #[derive(Debug)]
@@ -67,15 +79,26 @@ pub(super) enum Wanted {
 }
 
 impl Board {
+    pub(super) fn new(pages: Pages) -> Self {
+        Self {
+            pages,
+            shards: BTreeMap::new(),
+            known: HashMap::new(),
+            lanes: HashMap::new(),
+            parked: BTreeMap::new(),
+            due: BTreeSet::new(),
+            ready: VecDeque::new(),
+            key_reads: VecDeque::new(),
+            settled_during_read: Vec::new(),
+            read_under_way: false,
+        }
+    }
+
     /// Works on the shards now held; forgets what waited in those that are not.
     pub(super) fn hold(&mut self, held: &BTreeMap<ShardId, Epoch>) {
         let moved = |(shard, state): &(&ShardId, &Shard)| held.get(shard) != Some(&state.epoch);
-        let lost: Vec<ShardId> = self
-            .shards
-            .iter()
-            .filter(moved)
-            .map(|(shard, _)| *shard)
-            .collect();
+        let lost: Vec<ShardId> =
+            self.shards.iter().filter(moved).map(|(shard, _)| *shard).collect();
         lost.into_iter().for_each(|shard| self.drop_shard(shard));
         for (shard, epoch) in held {
             self.shards.entry(*shard).or_insert(Shard {
@@ -92,9 +115,8 @@ impl Board {
     fn drop_shard(&mut self, shard: ShardId) {
         self.shards.remove(&shard);
         let ready = std::mem::take(&mut self.ready);
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) = ready
-            .into_iter()
-            .partition(|row: &Pending| row.shard == shard);
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+            ready.into_iter().partition(|row: &Pending| row.shard == shard);
         self.ready = kept;
         for row in gone {
             self.known.remove(&row.seq);
@@ -116,9 +138,7 @@ impl Board {
 
     /// Something may have been committed anywhere.
     pub(super) fn wake(&mut self) {
-        self.shards
-            .values_mut()
-            .for_each(|shard| shard.hungry = true);
+        self.shards.values_mut().for_each(|shard| shard.hungry = true);
     }
 
     /// Everything is to be read from its head: for late commits, replays and skips.
@@ -145,63 +165,50 @@ impl Board {
     /// When [`tick`](Self::tick) has something to do next.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let lanes = self.due.first().map(|(when, _)| *when);
-        let rows = self
-            .shards
-            .values()
-            .filter_map(|shard| shard.next_due)
-            .min();
+        let rows = self.shards.values().filter_map(|shard| shard.next_due).min();
         [lanes, rows].into_iter().flatten().min()
     }
 
     /// The next read, if one is worth doing and none is under way.
-    pub(super) fn next_read(&mut self, batch: u32) -> Option<Wanted> {
+    pub(super) fn next_read(&mut self) -> Option<Wanted> {
         if self.read_under_way {
             return None;
         }
-        let wanted = self
-            .next_key_read(batch)
-            .or_else(|| self.next_shard_read(batch))?;
+        let wanted = self.next_key_read().or_else(|| self.next_shard_read())?;
         self.read_under_way = true;
         Some(wanted)
     }
 
-    fn next_key_read(&mut self, batch: u32) -> Option<Wanted> {
+    fn next_key_read(&mut self) -> Option<Wanted> {
         let (shard, key) = self.key_reads.pop_front()?;
         Some(Wanted::Key(ReadKey {
             shard,
             key,
-            limit: (batch / 8).max(16),
+            limit: (self.pages.batch / 8).max(self.pages.least),
         }))
     }
 
-    fn next_shard_read(&mut self, batch: u32) -> Option<Wanted> {
+    fn next_shard_read(&mut self) -> Option<Wanted> {
         // Only when half empty, so that every page brings rows that are not in hand yet.
-        if self.known.len() > usize::try_from(batch / 2).unwrap_or(usize::MAX) {
+        if self.known.len() > usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX) {
             return None;
         }
         let hungry = self.shards.iter_mut().filter(|(_, state)| state.hungry);
         let shards: Vec<ShardRead> = hungry
             .map(|(shard, state)| {
                 state.hungry = false;
-                ShardRead {
-                    shard: *shard,
-                    floor: state.floor,
-                }
+                ShardRead { shard: *shard, floor: state.floor }
             })
             .collect();
-        let count = u32::try_from(shards.len())
-            .ok()
-            .filter(|count| *count > 0)?;
-        let in_hand = u32::try_from(self.most_in_one_shard()).unwrap_or(batch);
-        let limit = (batch / count).max(16).saturating_add(in_hand);
+        let count = u32::try_from(shards.len()).ok().filter(|count| *count > 0)?;
+        let in_hand = u32::try_from(self.most_in_one_shard()).unwrap_or(self.pages.batch);
+        let limit = (self.pages.batch / count).max(self.pages.least).saturating_add(in_hand);
         Some(Wanted::Shards { shards, limit })
     }
 
     fn most_in_one_shard(&self) -> usize {
         let mut counts: HashMap<ShardId, usize> = HashMap::new();
-        self.known
-            .values()
-            .for_each(|shard| *counts.entry(*shard).or_default() += 1);
+        self.known.values().for_each(|shard| *counts.entry(*shard).or_default() += 1);
         counts.into_values().max().unwrap_or(0)
     }
 
@@ -223,10 +230,7 @@ impl Board {
     /// The next row to start, and the epoch its shard is held at.
     pub(super) fn next_start(&mut self) -> Option<(Pending, Epoch)> {
         let row = self.ready.pop_front()?;
-        let shard = self
-            .shards
-            .get(&row.shard)
-            .expect("a dropped shard takes its rows along");
+        let shard = self.shards.get(&row.shard).expect("a dropped shard takes its rows along");
         Some((row, shard.epoch))
     }
 
@@ -253,13 +257,7 @@ impl Board {
             Verdict::Dead { .. } => {}
             Verdict::Retry { .. } | Verdict::Defer { .. } | Verdict::Held { .. } => {
                 self.drop_queue(&lane_key);
-                self.park(
-                    &lane_key,
-                    Parked {
-                        seq: ticket.seq,
-                        until: None,
-                    },
-                );
+                self.park(&lane_key, Parked { seq: ticket.seq, until: None });
             }
         }
     }
@@ -351,8 +349,7 @@ impl Board {
             return;
         };
         lane.parked = Some(parked);
-        self.parked
-            .insert((lane_key.0, parked.seq), lane_key.1.clone());
+        self.parked.insert((lane_key.0, parked.seq), lane_key.1.clone());
         if let Some(when) = parked.until {
             self.due.insert((when, lane_key.clone()));
         }
@@ -386,11 +383,7 @@ impl Board {
 
     /// Forgets a row, but not before the read under way has been taken in.
     fn forget(&mut self, seq: Seq) {
-        if let Some(shard) = self
-            .known
-            .get(&seq)
-            .and_then(|shard| self.shards.get_mut(shard))
-        {
+        if let Some(shard) = self.known.get(&seq).and_then(|shard| self.shards.get_mut(shard)) {
             shard.hungry |= shard.more;
         }
         if self.read_under_way {

@@ -54,10 +54,7 @@ impl Courier {
         if !self.tenure.may_start(&*self.clock, shard, self.margin) {
             return Outcome::TooLate;
         }
-        Outcome::Judgeable(
-            self.call(&*listener, envelope, attempts.saturating_add(1))
-                .await,
-        )
+        Outcome::Judgeable(self.call(&*listener, envelope, attempts.saturating_add(1)).await)
     }
 
     async fn call(
@@ -68,14 +65,9 @@ impl Courier {
     ) -> Result<(), Failure> {
         let context = Context::of(&envelope);
         let hearing = context::scope(context, listener.hear(Cx::new(envelope, attempt)));
-        tokio::time::timeout(self.timeout, hearing)
-            .await
-            .unwrap_or_else(|_| {
-                Err(Failure::retry(format!(
-                    "the listener took longer than {:?}",
-                    self.timeout
-                )))
-            })
+        tokio::time::timeout(self.timeout, hearing).await.unwrap_or_else(|_| {
+            Err(Failure::retry(format!("the listener took longer than {:?}", self.timeout)))
+        })
     }
 }
 

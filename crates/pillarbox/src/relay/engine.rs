@@ -156,7 +156,7 @@ impl Engine {
         if self.work.read_pause.is_some() {
             return;
         }
-        let Some(wanted) = self.board.next_read(self.settings.batch.get()) else {
+        let Some(wanted) = self.board.next_read() else {
             return;
         };
         let store = Arc::clone(&self.store);
@@ -164,10 +164,7 @@ impl Engine {
             let rows = match &wanted {
                 Wanted::Key(read) => store.read_key(read).await,
                 Wanted::Shards { shards, limit } => {
-                    let read = Read {
-                        shards: shards.clone(),
-                        limit: *limit,
-                    };
+                    let read = Read { shards: shards.clone(), limit: *limit };
                     store.read(&read).await
                 }
             };
@@ -176,10 +173,7 @@ impl Engine {
     }
 
     fn start_deliveries(&mut self) {
-        let (workers, most) = (
-            self.settings.workers.get(),
-            self.settings.max_unsettled.get(),
-        );
+        let (workers, most) = (self.settings.workers.get(), self.settings.max_unsettled.get());
         while self.work.deliveries.len() < workers as usize && self.work.unsettled() < most as usize
         {
             let Some((row, epoch)) = self.board.next_start() else {
@@ -205,10 +199,7 @@ impl Engine {
         }
         self.work.settling = std::mem::take(&mut self.work.judged);
         let settlements = self.work.settling.iter().map(Judged::settlement).collect();
-        let settle = Settle {
-            owner: self.tenure.owner.clone(),
-            settlements,
-        };
+        let settle = Settle { owner: self.tenure.owner.clone(), settlements };
         let store = Arc::clone(&self.store);
         self.work
             .tasks
@@ -253,17 +244,14 @@ impl Engine {
             return;
         };
         let Outcome::Judgeable(outcome) = outcome else {
-            debug!(
-                event_id = job.event_id,
-                "lease too short to start, left to its next owner"
-            );
+            debug!(event_id = job.event_id, "lease too short to start, left to its next owner");
             self.board.put_back(&job.ticket);
             return;
         };
         let verdict = self.judge.judge(&Delivered {
             attempts: job.attempts,
             keyed: job.ticket.key.is_some(),
-            outcome: outcome.as_ref().map(|()| ()),
+            outcome: outcome.as_ref().copied(),
             jitter: jitter(),
         });
         tell(&job, &verdict);
@@ -283,10 +271,7 @@ impl Engine {
             if settled.refused.contains(&job.ticket.shard) {
                 self.tenure.drop_shard(job.ticket.shard, job.epoch);
             }
-            warn!(
-                event_id = job.event_id,
-                "verdict fenced off, the event is no longer ours"
-            );
+            warn!(event_id = job.event_id, "verdict fenced off, the event is no longer ours");
             self.board.overtaken(&job.ticket);
         }
         self.board.hold(&self.tenure.shards());
@@ -321,19 +306,8 @@ impl Job {
             }
             Err(bad) => (bad.event_id.clone(), None),
         };
-        let ticket = Ticket {
-            seq: row.seq,
-            shard: row.shard,
-            key: row.key.clone(),
-        };
-        Self {
-            ticket,
-            epoch,
-            token: row.token,
-            attempts: row.attempts,
-            event_id,
-            route,
-        }
+        let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key.clone() };
+        Self { ticket, epoch, token: row.token, attempts: row.attempts, event_id, route }
     }
 }
 
@@ -355,38 +329,16 @@ fn tell(job: &Job, verdict: &Verdict) {
     match verdict {
         Verdict::Done | Verdict::Delete => debug!(event_id, attempt, "delivered"),
         Verdict::Retry { delay, error } => {
-            warn!(
-                event_id,
-                attempt,
-                ?delay,
-                error = error.as_str(),
-                "delivery failed, will retry"
-            );
+            warn!(event_id, attempt, ?delay, error = error.as_str(), "delivery failed, will retry");
         }
         Verdict::Defer { delay, error } => {
-            debug!(
-                event_id,
-                attempt,
-                ?delay,
-                error = error.as_str(),
-                "delivery deferred"
-            );
+            debug!(event_id, attempt, ?delay, error = error.as_str(), "delivery deferred");
         }
         Verdict::Dead { error } => {
-            error!(
-                event_id,
-                attempt,
-                error = error.as_str(),
-                "event given up, a dead letter"
-            );
+            error!(event_id, attempt, error = error.as_str(), "event given up, a dead letter");
         }
         Verdict::Held { error } => {
-            error!(
-                event_id,
-                attempt,
-                error = error.as_str(),
-                "event given up, its key is held"
-            );
+            error!(event_id, attempt, error = error.as_str(), "event given up, its key is held");
         }
     }
 }

@@ -37,11 +37,7 @@ impl RelayHandle {
         let (stop, stopped) = oneshot::channel();
         // A dropped sender means stop as well.
         let shutdown = async { drop(stopped.await) };
-        Self {
-            wake,
-            stop,
-            task: tokio::spawn(relay.run_until(shutdown)),
-        }
+        Self { wake, stop, task: tokio::spawn(relay.run_until(shutdown)) }
     }
 
     /// Tells the relay to look for events now.

@@ -39,9 +39,7 @@ impl Tenure {
 
     /// Whether the lease still runs for longer than `margin`.
     pub(super) fn is_live(&self, clock: &dyn Clock, margin: Duration) -> bool {
-        self.held()
-            .deadline
-            .is_some_and(|deadline| !deadline.has_passed(clock, margin))
+        self.held().deadline.is_some_and(|deadline| !deadline.has_passed(clock, margin))
     }
 
     /// Whether a delivery may start now; asked right before the listener is called.
@@ -129,18 +127,12 @@ impl Heartbeat {
         let Ok(most @ 1..) = u16::try_from(most) else {
             return Ok(());
         };
-        let take = Take {
-            owner: self.tenure.owner.clone(),
-            most,
-        };
+        let take = Take { owner: self.tenure.owner.clone(), most };
         let taken = self.store.take(&take).await?;
         if taken.is_empty() {
             return Ok(());
         }
-        let lapsed = taken
-            .iter()
-            .filter(|holding| holding.origin == Origin::Lapsed)
-            .count();
+        let lapsed = taken.iter().filter(|holding| holding.origin == Origin::Lapsed).count();
         info!(owner = %self.tenure.owner, shards = taken.len(), lapsed, "shards taken");
         let taken = taken.iter().map(|holding| (holding.shard, holding.epoch));
         self.tenure.held().shards.extend(taken);
@@ -151,11 +143,7 @@ impl Heartbeat {
     /// A third of the lease; shorter while shards are missing, so that a lapse is noticed soon.
     fn pause(&self) -> Duration {
         let missing = self.tenure.held().shards.len() < usize::from(self.layout.shards.get());
-        if missing {
-            self.poll.min(self.length / 3)
-        } else {
-            self.length / 3
-        }
+        if missing { self.poll.min(self.length / 3) } else { self.length / 3 }
     }
 
     fn lease(&self) -> Lease {

@@ -164,39 +164,21 @@ mod tests {
 
     #[test]
     fn a_lease_shorter_than_a_delivery_is_refused_with_the_numbers() {
-        let settings = Settings {
-            lease: Duration::from_secs(5),
-            ..Settings::default()
-        };
+        let settings = Settings { lease: Duration::from_secs(5), ..Settings::default() };
 
         let message = settings.check().unwrap_err().to_string();
 
-        assert!(
-            message.starts_with("lease (5s) is shorter than"),
-            "{message}"
-        );
-        assert!(
-            message.ends_with("raise lease to at least 11s"),
-            "{message}"
-        );
+        assert!(message.starts_with("lease (5s) is shorter than"), "{message}");
+        assert!(message.ends_with("raise lease to at least 11s"), "{message}");
     }
 
     #[test]
     fn contradictions_are_refused() {
-        let zero = Settings {
-            poll: Duration::ZERO,
-            ..Settings::default()
-        };
-        let crowded = Settings {
-            workers: count(3000),
-            ..Settings::default()
-        };
+        let zero = Settings { poll: Duration::ZERO, ..Settings::default() };
+        let crowded = Settings { workers: count(3000), ..Settings::default() };
 
         assert_eq!(zero.check().unwrap_err().kind(), ErrorKind::Configuration);
-        assert_eq!(
-            crowded.check().unwrap_err().kind(),
-            ErrorKind::Configuration
-        );
+        assert_eq!(crowded.check().unwrap_err().kind(), ErrorKind::Configuration);
     }
 
     #[test]

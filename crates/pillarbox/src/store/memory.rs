@@ -45,6 +45,7 @@ use crate::id::{EventId, OwnerId};
 #[derive(Clone)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
+    shards: NonZeroU16,
     clock: Arc<dyn Clock>,
 }
 
@@ -59,10 +60,12 @@ impl MemoryStore {
 
     /// An empty store whose "database clock" is this one.
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self {
-            state: Arc::new(Mutex::new(State::new(SHARDS))),
-            clock: Arc::new(clock),
-        }
+        Self::with_shards(clock, SHARDS)
+    }
+
+    pub(crate) fn with_shards(clock: impl Clock, shards: NonZeroU16) -> Self {
+        let state = Arc::new(Mutex::new(State::new(shards)));
+        Self { state, shards, clock: Arc::new(clock) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -93,7 +96,7 @@ impl Store for MemoryStore {
     }
 
     async fn layout(&self) -> Result<Layout> {
-        Ok(Layout { shards: SHARDS })
+        Ok(Layout { shards: self.shards })
     }
 
     async fn join(&self, lease: &Lease) -> Result<()> {

@@ -44,10 +44,7 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// A store on this pool.
     pub fn new(pool: PgPool) -> Self {
-        Self {
-            pool,
-            tables: Tables::default(),
-        }
+        Self { pool, tables: Tables::default() }
     }
 
     /// Connects with a pool of its own.
@@ -62,12 +59,7 @@ impl PostgresStore {
         let options: PgConnectOptions = url.parse()?;
         // One connection by hand: a pool would knock for half a minute before it says no.
         options.connect().await?.close().await?;
-        Ok(Self::new(
-            PgPoolOptions::new()
-                .max_connections(10)
-                .connect_with(options)
-                .await?,
-        ))
+        Ok(Self::new(PgPoolOptions::new().max_connections(10).connect_with(options).await?))
     }
 
     /// On the tables whose names begin with this prefix.
@@ -88,18 +80,13 @@ impl PostgresStore {
 
     /// Each statement must see what others committed, whatever the server's default isolation.
     async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
-        Ok(self
-            .pool
-            .begin_with("begin isolation level read committed")
-            .await?)
+        Ok(self.pool.begin_with("begin isolation level read committed").await?)
     }
 }
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresStore")
-            .field("tables", &self.tables)
-            .finish_non_exhaustive()
+        f.debug_struct("PostgresStore").field("tables", &self.tables).finish_non_exhaustive()
     }
 }
 

@@ -44,10 +44,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// A store on this pool.
     pub fn new(pool: SqlitePool) -> Self {
-        Self {
-            pool,
-            tables: Tables::default(),
-        }
+        Self { pool, tables: Tables::default() }
     }
 
     /// Opens or creates a file with a pool of its own, in WAL mode with full synchronisation.
@@ -101,9 +98,7 @@ impl SqliteStore {
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteStore")
-            .field("tables", &self.tables)
-            .finish_non_exhaustive()
+        f.debug_struct("SqliteStore").field("tables", &self.tables).finish_non_exhaustive()
     }
 }
 

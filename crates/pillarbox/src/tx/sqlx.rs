@@ -182,7 +182,7 @@ fn commit_failed(source: sqlx::Error) -> Error {
 }
 
 /// Statements are split so that none grows without bound.
-fn chunks<'a>(envelopes: &'a [Envelope], most_rows: usize) -> impl Iterator<Item = &'a [Envelope]> {
+fn chunks(envelopes: &[Envelope], most_rows: usize) -> impl Iterator<Item = &[Envelope]> {
     const MOST_BYTES: usize = 8 * 1024 * 1024;
     let mut rest = envelopes;
     iter::from_fn(move || {

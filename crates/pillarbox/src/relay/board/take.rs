@@ -37,8 +37,7 @@ impl Board {
         now: Instant,
     ) {
         let mut pages: HashMap<ShardId, Vec<Pending>> = HashMap::new();
-        rows.into_iter()
-            .for_each(|row| pages.entry(row.shard).or_default().push(row));
+        rows.into_iter().for_each(|row| pages.entry(row.shard).or_default().push(row));
         for read in reads {
             let page = pages.remove(&read.shard).unwrap_or_default();
             if self.shards.contains_key(&read.shard) {
@@ -139,13 +138,7 @@ impl Board {
         if row.status == Status::Held || row.due_in > Duration::ZERO {
             if lane.is_idle() && self.parked.len() < MOST_PARKED {
                 let until = (row.status != Status::Held).then(|| now + row.due_in);
-                self.park(
-                    lane_key,
-                    Parked {
-                        seq: row.seq,
-                        until,
-                    },
-                );
+                self.park(lane_key, Parked { seq: row.seq, until });
             } else {
                 lane.tail_unread |= !lane.is_idle();
             }

@@ -46,10 +46,7 @@ pub(super) struct Event {
 
 impl State {
     pub(super) fn new(shards: NonZeroU16) -> Self {
-        let shard = Shard {
-            owner: None,
-            epoch: Epoch(0),
-        };
+        let shard = Shard { owner: None, epoch: Epoch(0) };
         Self {
             events: BTreeMap::new(),
             ids: HashMap::new(),
@@ -84,15 +81,12 @@ impl State {
             done_at: None,
             settled_by: None,
             last_error: None,
-            envelope: envelope
-                .clone()
-                .occurred_at(envelope.moment().unwrap_or(now)),
+            envelope: envelope.clone().occurred_at(envelope.moment().unwrap_or(now)),
         }
     }
 
     pub(super) fn join(&mut self, lease: &Lease, now: Timestamp) {
-        self.owners
-            .insert(lease.owner.clone(), now.saturating_add(lease.length));
+        self.owners.insert(lease.owner.clone(), now.saturating_add(lease.length));
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, now: Timestamp) -> Renewal {
@@ -120,11 +114,7 @@ impl State {
             }
             shard.owner = Some(take.owner.clone());
             shard.epoch = Epoch(shard.epoch.0 + 1);
-            taken.push(Holding {
-                shard: ShardId(at),
-                epoch: shard.epoch,
-                origin,
-            });
+            taken.push(Holding { shard: ShardId(at), epoch: shard.epoch, origin });
         }
         taken
     }
@@ -145,10 +135,7 @@ impl State {
 
     pub(super) fn leave(&mut self, owner: &OwnerId) {
         self.owners.remove(owner);
-        let theirs = self
-            .shards
-            .iter_mut()
-            .filter(|shard| shard.owner.as_ref() == Some(owner));
+        let theirs = self.shards.iter_mut().filter(|shard| shard.owner.as_ref() == Some(owner));
         theirs.for_each(|shard| shard.owner = None);
     }
 
@@ -172,10 +159,7 @@ impl State {
         let waiting = self.events.iter().filter(|(_, event)| {
             event.is_pending() && event.shard == read.shard && event.key.as_ref() == Some(&read.key)
         });
-        waiting
-            .take(limit)
-            .map(|(seq, event)| event.pending(*seq, now))
-            .collect()
+        waiting.take(limit).map(|(seq, event)| event.pending(*seq, now)).collect()
     }
 
     pub(super) fn settle(&mut self, settle: &Settle, now: Timestamp) -> Settled {
@@ -185,10 +169,7 @@ impl State {
             *newest = settlement.epoch.max(*newest);
         }
         fences.retain(|shard, epoch| !self.is_held(&settle.owner, *shard, *epoch));
-        let mut settled = Settled {
-            refused: fences.into_keys().collect(),
-            ..Settled::default()
-        };
+        let mut settled = Settled { refused: fences.into_keys().collect(), ..Settled::default() };
         for settlement in &settle.settlements {
             let held = self.is_held(&settle.owner, settlement.shard, settlement.epoch);
             if held && self.apply(settlement, now) {
@@ -232,9 +213,7 @@ impl State {
     pub(super) fn purge(&mut self, purge: &Purge, now: Timestamp) -> u64 {
         let old = |event: &Event| {
             event.status == purge.status
-                && event
-                    .done_at
-                    .is_some_and(|at| at.saturating_add(purge.older_than) < now)
+                && event.done_at.is_some_and(|at| at.saturating_add(purge.older_than) < now)
         };
         let limit = usize::try_from(purge.limit).unwrap_or(usize::MAX);
         let gone: Vec<Seq> = self
@@ -253,12 +232,8 @@ impl State {
     }
 
     pub(super) fn stats(&self, now: Timestamp) -> Stats {
-        let count = |status| {
-            self.events
-                .values()
-                .filter(|event| event.status == status)
-                .count() as u64
-        };
+        let count =
+            |status| self.events.values().filter(|event| event.status == status).count() as u64;
         let due = self.events.values().filter(|event| {
             matches!(event.status, Status::New | Status::Retry) && event.available_at <= now
         });
@@ -295,16 +270,12 @@ impl State {
     }
 
     fn is_held(&self, owner: &OwnerId, shard: ShardId, epoch: Epoch) -> bool {
-        let row = usize::try_from(shard.0)
-            .ok()
-            .and_then(|at| self.shards.get(at));
+        let row = usize::try_from(shard.0).ok().and_then(|at| self.shards.get(at));
         row.is_some_and(|row| row.owner.as_ref() == Some(owner) && row.epoch == epoch)
     }
 
     fn shard_mut(&mut self, shard: ShardId) -> Option<&mut Shard> {
-        usize::try_from(shard.0)
-            .ok()
-            .and_then(|at| self.shards.get_mut(at))
+        usize::try_from(shard.0).ok().and_then(|at| self.shards.get_mut(at))
     }
 
     fn is_behind(&self, event: &Event, floor: Seq) -> bool {

@@ -48,11 +48,7 @@ impl std::fmt::Debug for Write {
 impl MemoryStore {
     /// Opens a transaction of the caller's own.
     pub fn open(&self) -> MemoryTx {
-        MemoryTx {
-            store: self.clone(),
-            writes: Vec::new(),
-            savepoints: Vec::new(),
-        }
+        MemoryTx { store: self.clone(), writes: Vec::new(), savepoints: Vec::new() }
     }
 }
 
@@ -94,10 +90,7 @@ impl MemoryTx {
         let before = self.writes.len();
         for envelope in envelopes {
             let id = envelope.event_id();
-            let ours = self
-                .writes
-                .iter()
-                .any(|w| matches!(w, Write::Event(_, _, i) if i == id));
+            let ours = self.writes.iter().any(|w| matches!(w, Write::Event(_, _, i) if i == id));
             if ours || state.ids.contains_key(id) {
                 self.writes.truncate(before);
                 let message = format!("an event with this id exists already (event={id})");
@@ -117,11 +110,8 @@ impl Tx for &mut MemoryTx {
     }
 
     async fn accept(self, accept: &Accept<'_>) -> Result<Accepted> {
-        let entry = (
-            accept.consumer.to_owned(),
-            accept.source.to_owned(),
-            accept.event_id.to_owned(),
-        );
+        let entry =
+            (accept.consumer.to_owned(), accept.source.to_owned(), accept.event_id.to_owned());
         let ours = self.writes.iter().find_map(|write| match write {
             Write::Accept(known, hash) if *known == entry => Some(*hash),
             _ => None,
@@ -131,11 +121,7 @@ impl Tx for &mut MemoryTx {
             self.writes.push(Write::Accept(entry, accept.payload_hash));
             return Ok(Accepted::FirstTime);
         };
-        if known == accept.payload_hash {
-            Ok(Accepted::Duplicate)
-        } else {
-            Ok(Accepted::Conflict)
-        }
+        if known == accept.payload_hash { Ok(Accepted::Duplicate) } else { Ok(Accepted::Conflict) }
     }
 }
 

@@ -11,10 +11,7 @@ use crate::store::{Purge, Stats, StoredEvent};
 
 pub(super) async fn replay(store: &PostgresStore, ids: &[EventId]) -> Result<u64> {
     let ids: Vec<&str> = ids.iter().map(EventId::as_str).collect();
-    let replayed = sqlx::query(store.sql(sql::REPLAY))
-        .bind(ids)
-        .execute(&store.pool)
-        .await?;
+    let replayed = sqlx::query(store.sql(sql::REPLAY)).bind(ids).execute(&store.pool).await?;
     Ok(replayed.rows_affected())
 }
 
@@ -29,9 +26,7 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
 }
 
 pub(super) async fn stats(store: &PostgresStore) -> Result<Stats> {
-    let row = sqlx::query(store.sql(sql::STATS))
-        .fetch_one(&store.pool)
-        .await?;
+    let row = sqlx::query(store.sql(sql::STATS)).fetch_one(&store.pool).await?;
     let count = |column| -> Result<u64> {
         let count: i64 = row.try_get(column)?;
         Ok(u64::try_from(count).unwrap_or(0))

@@ -24,21 +24,13 @@ pub(super) async fn renew(store: &PostgresStore, lease: &Lease) -> Result<Renewa
         .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
         .execute(&store.pool)
         .await?;
-    if renewed.rows_affected() == 0 {
-        Ok(Renewal::Lost)
-    } else {
-        Ok(Renewal::Kept)
-    }
+    if renewed.rows_affected() == 0 { Ok(Renewal::Lost) } else { Ok(Renewal::Kept) }
 }
 
 pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holding>> {
     let mut tx = store.begin().await?;
-    sqlx::query(store.sql(sql::LOCK_MOVES))
-        .execute(&mut *tx)
-        .await?;
-    sqlx::query(store.sql(sql::REMOVE_LAPSED))
-        .execute(&mut *tx)
-        .await?;
+    sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
+    sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut *tx).await?;
     let entered: bool = sqlx::query_scalar(store.sql(sql::IS_OWNER))
         .bind(take.owner.as_str())
         .fetch_one(&mut *tx)
@@ -81,17 +73,9 @@ pub(super) async fn release(
 
 pub(super) async fn leave(store: &PostgresStore, owner: &OwnerId) -> Result<()> {
     let mut tx = store.begin().await?;
-    sqlx::query(store.sql(sql::LOCK_MOVES))
-        .execute(&mut *tx)
-        .await?;
-    sqlx::query(store.sql(sql::RELEASE_ALL))
-        .bind(owner.as_str())
-        .execute(&mut *tx)
-        .await?;
-    sqlx::query(store.sql(sql::REMOVE_OWNER))
-        .bind(owner.as_str())
-        .execute(&mut *tx)
-        .await?;
+    sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
+    sqlx::query(store.sql(sql::RELEASE_ALL)).bind(owner.as_str()).execute(&mut *tx).await?;
+    sqlx::query(store.sql(sql::REMOVE_OWNER)).bind(owner.as_str()).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(())
 }

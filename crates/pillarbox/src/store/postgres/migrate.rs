@@ -25,47 +25,27 @@ const NOTE_VERSION: &str = "insert into {p}outbox_migration (version) values ($1
 pub(super) async fn migrate(store: &PostgresStore) -> Result<()> {
     let mut tx = store.begin().await?;
     // The lock names the schema and prefix, so that only processes of one house wait.
-    let schema: Option<String> = sqlx::query_scalar("select current_schema()::text")
-        .fetch_one(&mut *tx)
-        .await?;
-    let house = format!(
-        "pillarbox:{}:{}",
-        schema.unwrap_or_default(),
-        store.tables.prefix().as_str()
-    );
+    let schema: Option<String> =
+        sqlx::query_scalar("select current_schema()::text").fetch_one(&mut *tx).await?;
+    let house =
+        format!("pillarbox:{}:{}", schema.unwrap_or_default(), store.tables.prefix().as_str());
     sqlx::query(LOCK).bind(house).execute(&mut *tx).await?;
-    sqlx::query(store.sql(CREATE_VERSIONS))
-        .execute(&mut *tx)
-        .await?;
-    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION))
-        .fetch_one(&mut *tx)
-        .await?;
+    sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *tx).await?;
+    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *tx).await?;
     refuse_newer(done)?;
-    for (version, migration) in (1_i32..)
-        .zip(MIGRATIONS)
-        .filter(|(version, _)| *version > done)
-    {
-        sqlx::raw_sql(store.sql(migration))
-            .execute(&mut *tx)
-            .await?;
-        sqlx::query(store.sql(NOTE_VERSION))
-            .bind(version)
-            .execute(&mut *tx)
-            .await?;
+    for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
+        sqlx::raw_sql(store.sql(migration)).execute(&mut *tx).await?;
+        sqlx::query(store.sql(NOTE_VERSION)).bind(version).execute(&mut *tx).await?;
     }
     tx.commit().await?;
     Ok(())
 }
 
 pub(super) async fn layout(store: &PostgresStore) -> Result<Layout> {
-    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION))
-        .fetch_one(&store.pool)
-        .await?;
+    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&store.pool).await?;
     refuse_newer(done)?;
     refuse_older(done)?;
-    let row = sqlx::query(store.sql(sql::LAYOUT))
-        .fetch_one(&store.pool)
-        .await?;
+    let row = sqlx::query(store.sql(sql::LAYOUT)).fetch_one(&store.pool).await?;
     if row.try_get("replica")? {
         let message = "this server is a replica: connect to the primary";
         return Err(Error::new(ErrorKind::Configuration, message));
@@ -78,15 +58,8 @@ pub(super) async fn layout(store: &PostgresStore) -> Result<Layout> {
     }
     let shards: i16 = row.try_get("shards")?;
     let shards = u16::try_from(shards).ok().and_then(NonZeroU16::new);
-    let broken = || {
-        Error::new(
-            ErrorKind::Corrupt,
-            "outbox_setting has no sound shard count",
-        )
-    };
-    Ok(Layout {
-        shards: shards.ok_or_else(broken)?,
-    })
+    let broken = || Error::new(ErrorKind::Corrupt, "outbox_setting has no sound shard count");
+    Ok(Layout { shards: shards.ok_or_else(broken)? })
 }
 
 fn refuse_newer(done: i32) -> Result<()> {

@@ -11,10 +11,8 @@ use crate::store::{Settle, Settled, Settlement, Status};
 use crate::verdict::Verdict;
 
 pub(super) async fn settle(store: &PostgresStore, settle: &Settle) -> Result<Settled> {
-    let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) = settle
-        .settlements
-        .iter()
-        .partition(|settlement| settlement.verdict == Verdict::Delete);
+    let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) =
+        settle.settlements.iter().partition(|settlement| settlement.verdict == Verdict::Delete);
     if marked.is_empty() {
         return delete(store, &store.pool, &settle.owner, &deleted).await;
     }
@@ -59,10 +57,7 @@ async fn mark(
 ) -> Result<Settled> {
     let columns = Columns::of(settlements);
     let marks: Vec<Mark<'_>> = settlements.iter().map(|it| Mark::of(&it.verdict)).collect();
-    let routes: Vec<_> = settlements
-        .iter()
-        .map(|it| it.settled_by.as_deref())
-        .collect();
+    let routes: Vec<_> = settlements.iter().map(|it| it.settled_by.as_deref()).collect();
     let row = sqlx::query(store.sql(sql::SETTLE_MARK))
         .bind(owner.as_str())
         .bind(&columns.fence_shards)
@@ -70,12 +65,7 @@ async fn mark(
         .bind(&columns.shards)
         .bind(&columns.seqs)
         .bind(&columns.tokens)
-        .bind(
-            marks
-                .iter()
-                .map(|mark| mark.status.code())
-                .collect::<Vec<_>>(),
-        )
+        .bind(marks.iter().map(|mark| mark.status.code()).collect::<Vec<_>>())
         .bind(marks.iter().map(|mark| mark.tried).collect::<Vec<_>>())
         .bind(marks.iter().map(|mark| mark.delay).collect::<Vec<_>>())
         .bind(marks.iter().map(|mark| mark.error).collect::<Vec<_>>())
@@ -100,9 +90,7 @@ impl Columns {
     fn of(settlements: &[&Settlement]) -> Self {
         let mut fences = BTreeMap::new();
         for settlement in settlements {
-            let newest = fences
-                .entry(settlement.shard.0)
-                .or_insert(settlement.epoch.0);
+            let newest = fences.entry(settlement.shard.0).or_insert(settlement.epoch.0);
             *newest = settlement.epoch.0.max(*newest);
         }
         let shard = |it: &&Settlement| match fences.get(&it.shard.0) {
@@ -121,10 +109,7 @@ impl Columns {
     fn settled(&self, row: &PgRow) -> Result<Settled> {
         let locked: Vec<i16> = row.try_get("locked")?;
         let settled: Vec<i64> = row.try_get("settled")?;
-        let refused = self
-            .fence_shards
-            .iter()
-            .filter(|shard| !locked.contains(shard));
+        let refused = self.fence_shards.iter().filter(|shard| !locked.contains(shard));
         Ok(Settled {
             applied: settled.into_iter().map(Seq).collect(),
             refused: refused.map(|shard| ShardId(*shard)).collect(),
@@ -149,11 +134,6 @@ impl<'a> Mark<'a> {
             Verdict::Dead { error } => (Status::Dead, 1, 0, Some(error)),
             Verdict::Held { error } => (Status::Held, 1, 0, Some(error)),
         };
-        Self {
-            status,
-            tried,
-            delay,
-            error: error.map(|error| error.as_str()),
-        }
+        Self { status, tried, delay, error: error.map(|error| error.as_str()) }
     }
 }

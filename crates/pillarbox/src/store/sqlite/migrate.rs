@@ -23,38 +23,22 @@ const NOTE_VERSION: &str = "insert into {p}outbox_migration (version) values (?1
 /// All in one immediate transaction, which is the lock: a kill half-way leaves nothing.
 pub(super) async fn migrate(store: &SqliteStore) -> Result<()> {
     let mut tx = store.begin().await?;
-    sqlx::query(store.sql(CREATE_VERSIONS))
-        .execute(&mut *tx)
-        .await?;
-    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION))
-        .fetch_one(&mut *tx)
-        .await?;
+    sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *tx).await?;
+    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *tx).await?;
     refuse_newer(done)?;
-    for (version, migration) in (1_i32..)
-        .zip(MIGRATIONS)
-        .filter(|(version, _)| *version > done)
-    {
-        sqlx::raw_sql(store.sql(migration))
-            .execute(&mut *tx)
-            .await?;
-        sqlx::query(store.sql(NOTE_VERSION))
-            .bind(version)
-            .execute(&mut *tx)
-            .await?;
+    for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
+        sqlx::raw_sql(store.sql(migration)).execute(&mut *tx).await?;
+        sqlx::query(store.sql(NOTE_VERSION)).bind(version).execute(&mut *tx).await?;
     }
     tx.commit().await?;
     Ok(())
 }
 
 pub(super) async fn layout(store: &SqliteStore) -> Result<Layout> {
-    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION))
-        .fetch_one(&store.pool)
-        .await?;
+    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&store.pool).await?;
     refuse_newer(done)?;
     refuse_older(done)?;
-    let row = sqlx::query(store.sql(sql::LAYOUT))
-        .fetch_one(&store.pool)
-        .await?;
+    let row = sqlx::query(store.sql(sql::LAYOUT)).fetch_one(&store.pool).await?;
     let claim: String = row.try_get("claim")?;
     if claim != "shards" {
         let message =
@@ -63,15 +47,8 @@ pub(super) async fn layout(store: &SqliteStore) -> Result<Layout> {
     }
     let shards: i16 = row.try_get("shards")?;
     let shards = u16::try_from(shards).ok().and_then(NonZeroU16::new);
-    let broken = || {
-        Error::new(
-            ErrorKind::Corrupt,
-            "outbox_setting has no sound shard count",
-        )
-    };
-    Ok(Layout {
-        shards: shards.ok_or_else(broken)?,
-    })
+    let broken = || Error::new(ErrorKind::Corrupt, "outbox_setting has no sound shard count");
+    Ok(Layout { shards: shards.ok_or_else(broken)? })
 }
 
 fn refuse_newer(done: i32) -> Result<()> {

@@ -15,17 +15,11 @@ pub(super) async fn settle(store: &SqliteStore, settle: &Settle) -> Result<Settl
     let mut tx = store.begin().await?;
     let fence = fence(store, &mut tx, settle).await?;
     let held = |it: &&Settlement| fence.get(&it.shard) == Some(&(it.epoch, true));
-    let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) = settle
-        .settlements
-        .iter()
-        .filter(held)
-        .partition(|it| it.verdict == Verdict::Delete);
+    let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) =
+        settle.settlements.iter().filter(held).partition(|it| it.verdict == Verdict::Delete);
     let mut applied = Vec::new();
     if !deleted.is_empty() {
-        let rows = deleted
-            .iter()
-            .map(|it| json!([it.seq.0, it.token.0]))
-            .collect();
+        let rows = deleted.iter().map(|it| json!([it.seq.0, it.token.0])).collect();
         applied.extend(write(store, &mut tx, sql::SETTLE_DELETE, rows).await?);
     }
     if !marked.is_empty() {
@@ -33,11 +27,7 @@ pub(super) async fn settle(store: &SqliteStore, settle: &Settle) -> Result<Settl
         applied.extend(write(store, &mut tx, sql::SETTLE_MARK, rows).await?);
     }
     tx.commit().await?;
-    let refused = fence
-        .iter()
-        .filter(|(_, (_, held))| !held)
-        .map(|(shard, _)| *shard)
-        .collect();
+    let refused = fence.iter().filter(|(_, (_, held))| !held).map(|(shard, _)| *shard).collect();
     Ok(Settled { applied, refused })
 }
 
@@ -49,9 +39,7 @@ async fn fence(
 ) -> Result<BTreeMap<ShardId, (Epoch, bool)>> {
     let mut fence = BTreeMap::new();
     for settlement in &settle.settlements {
-        let (newest, _) = fence
-            .entry(settlement.shard)
-            .or_insert((settlement.epoch, false));
+        let (newest, _) = fence.entry(settlement.shard).or_insert((settlement.epoch, false));
         *newest = settlement.epoch.max(*newest);
     }
     for (shard, (epoch, held)) in &mut fence {

@@ -113,7 +113,7 @@ from (
     from json_each(?1)
 ) as v
 where e.seq = v.seq and e.lock_token = v.token and e.status in (0, 2)
-returning e.seq";
+returning seq";
 
 /// The token grows, so that a verdict still under way cannot swallow the replay.
 pub(super) const REPLAY: &str = "

@@ -50,19 +50,14 @@ impl Statements for Postgres {
 
     /// Any statement fails in an aborted transaction, whose COMMIT would answer with success.
     async fn prove(connection: &mut PgConnection) -> Result<()> {
-        sqlx::query("select 1")
-            .execute(connection)
-            .await
-            .map_err(refused)?;
+        sqlx::query("select 1").execute(connection).await.map_err(refused)?;
         Ok(())
     }
 
     async fn insert(connection: &mut PgConnection, insert: &Insert<'_>) -> Result<()> {
         let sql = insert.tables.render(INSERT);
         for envelopes in chunks(insert.envelopes, MOST_ROWS) {
-            write(connection, Arc::clone(&sql), envelopes)
-                .await
-                .map_err(refused)?;
+            write(connection, Arc::clone(&sql), envelopes).await.map_err(refused)?;
         }
         Ok(())
     }
@@ -87,11 +82,7 @@ impl Statements for Postgres {
                 .fetch_one(connection)
                 .await?;
         let same = known == accept.payload_hash.as_bytes();
-        if same {
-            Ok(Accepted::Duplicate)
-        } else {
-            Ok(Accepted::Conflict)
-        }
+        if same { Ok(Accepted::Duplicate) } else { Ok(Accepted::Conflict) }
     }
 }
 
@@ -105,11 +96,7 @@ async fn write(
         .bind(each().map(|e| e.event_id().as_str()).collect::<Vec<_>>())
         .bind(each().map(|e| e.event_type().as_str()).collect::<Vec<_>>())
         .bind(each().map(version).collect::<Vec<_>>())
-        .bind(
-            each()
-                .map(|e| e.aggregate_type().as_str())
-                .collect::<Vec<_>>(),
-        )
+        .bind(each().map(|e| e.aggregate_type().as_str()).collect::<Vec<_>>())
         .bind(each().map(Envelope::aggregate_id).collect::<Vec<_>>())
         .bind(each().map(partition_key).collect::<Vec<_>>())
         .bind(each().map(Envelope::tenant_id).collect::<Vec<_>>())
@@ -117,11 +104,7 @@ async fn write(
         .bind(each().map(bytes).collect::<Vec<_>>())
         .bind(each().map(Envelope::given_content_type).collect::<Vec<_>>())
         .bind(each().map(|e| e.header_map().to_json()).collect::<Vec<_>>())
-        .bind(
-            each()
-                .map(|e| e.moment().map(OffsetDateTime::from))
-                .collect::<Vec<_>>(),
-        )
+        .bind(each().map(|e| e.moment().map(OffsetDateTime::from)).collect::<Vec<_>>())
         .bind(each().map(deliver_at).collect::<Vec<_>>())
         .bind(each().map(delay).collect::<Vec<_>>())
         .execute(connection)

@@ -77,11 +77,7 @@ impl Statements for Sqlite {
                 .fetch_one(connection)
                 .await?;
         let same = known == accept.payload_hash.as_bytes();
-        if same {
-            Ok(Accepted::Duplicate)
-        } else {
-            Ok(Accepted::Conflict)
-        }
+        if same { Ok(Accepted::Duplicate) } else { Ok(Accepted::Conflict) }
     }
 }
 
@@ -103,8 +99,7 @@ async fn write(
             Payload::Json(json) => row.push_bind(json.as_str()).push("null"),
             Payload::Bytes(bytes) => row.push("null").push_bind(bytes.as_slice()),
         };
-        row.push_bind(envelope.given_content_type())
-            .push_bind(envelope.header_map().to_json());
+        row.push_bind(envelope.given_content_type()).push_bind(envelope.header_map().to_json());
         match envelope.moment() {
             Some(moment) => row.push_bind(moment.unix_micros()),
             None => row.push(NOW),
@@ -112,28 +107,20 @@ async fn write(
         match envelope.delivery() {
             Delivery::AtOnce => row.push(NOW),
             Delivery::At(moment) => row.push_bind(moment.unix_micros()),
-            Delivery::After(delay) => row
-                .push(NOW)
-                .push_unseparated(" + ")
-                .push_bind_unseparated(super::micros(delay)),
+            Delivery::After(delay) => {
+                row.push(NOW).push_unseparated(" + ").push_bind_unseparated(super::micros(delay))
+            }
         };
     });
     // The text differs with the number of rows: one row is worth keeping prepared, others not.
     let single = envelopes.len() == 1;
-    insert
-        .build()
-        .persistent(single)
-        .execute(connection)
-        .await?;
+    insert.build().persistent(single).execute(connection).await?;
     Ok(())
 }
 
 /// A refused statement is undone by itself on SQLite; the transaction goes on without it.
 fn refused(source: sqlx::Error) -> Error {
-    if source
-        .as_database_error()
-        .is_some_and(|answer| answer.is_unique_violation())
-    {
+    if source.as_database_error().is_some_and(|answer| answer.is_unique_violation()) {
         return Error::new(ErrorKind::Duplicate, "an event with this id exists already")
             .caused_by(source)
             .leaving(TxFate::Open);

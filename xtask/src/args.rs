@@ -1,0 +1,158 @@
+//! What was asked for, read from the command line.
+
+use std::path::PathBuf;
+
+use crate::Result;
+
+pub(crate) const HELP: &str = "\
+usage: cargo xtask <command>
+
+  check                                   format, lints, docs, each feature alone, rooms, licenses
+  test [--keep] [name…]                   check and every test; with names only the tests that match
+  conformance [--keep] [--markdown FILE]  the conformance suites, as a table of cases by backend
+  services [up|down|status]               the servers of the tests; `up` prints what to export
+
+  --keep    leave the servers running at the end
+";
+
+/// One command with its options.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Task {
+    Help,
+    Check,
+    Test(TestOptions),
+    Conformance(ConformanceOptions),
+    Services(Action),
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct TestOptions {
+    pub(crate) names: Vec<String>,
+    pub(crate) after: After,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct ConformanceOptions {
+    pub(crate) markdown: Option<PathBuf>,
+    pub(crate) after: After,
+}
+
+/// What happens to the servers when the run ends.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) enum After {
+    #[default]
+    Stop,
+    Keep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Action {
+    Up,
+    Down,
+    Status,
+}
+
+pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
+    let Some(command) = args.next() else {
+        return Ok(Task::Help);
+    };
+    match command.as_str() {
+        "help" | "-h" | "--help" => Ok(Task::Help),
+        "check" => nothing_more(args).map(|()| Task::Check),
+        "test" => test(args).map(Task::Test),
+        "conformance" => conformance(args).map(Task::Conformance),
+        "services" => services(args).map(Task::Services),
+        other => Err(unknown("command", other)),
+    }
+}
+
+fn test(args: impl Iterator<Item = String>) -> Result<TestOptions> {
+    let mut options = TestOptions::default();
+    for arg in args {
+        match arg.as_str() {
+            "--keep" => options.after = After::Keep,
+            flag if flag.starts_with('-') => return Err(unknown("option", flag)),
+            _ => options.names.push(arg),
+        }
+    }
+    Ok(options)
+}
+
+fn conformance(mut args: impl Iterator<Item = String>) -> Result<ConformanceOptions> {
+    let mut options = ConformanceOptions::default();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--keep" => options.after = After::Keep,
+            "--markdown" => {
+                let file = args.next().ok_or("--markdown needs a file: --markdown FILE")?;
+                options.markdown = Some(file.into());
+            }
+            other => return Err(unknown("option", other)),
+        }
+    }
+    Ok(options)
+}
+
+fn services(mut args: impl Iterator<Item = String>) -> Result<Action> {
+    let action = match args.next().as_deref() {
+        Some("up") => Action::Up,
+        Some("down") => Action::Down,
+        Some("status") | None => Action::Status,
+        Some(other) => return Err(unknown("action", other)),
+    };
+    nothing_more(args).map(|()| action)
+}
+
+fn nothing_more(mut args: impl Iterator<Item = String>) -> Result {
+    match args.next() {
+        Some(arg) => Err(unknown("option", &arg)),
+        None => Ok(()),
+    }
+}
+
+fn unknown(what: &str, arg: &str) -> Box<dyn std::error::Error> {
+    format!("unknown {what} `{arg}`; see `cargo xtask --help`").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Task> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn no_command_asks_for_help() {
+        assert_eq!(parsed("").unwrap(), Task::Help);
+    }
+
+    #[test]
+    fn names_and_keep_come_in_any_order() {
+        let Task::Test(options) = parsed("test claim --keep settle").unwrap() else {
+            panic!("not a test task");
+        };
+
+        assert_eq!(options.names, ["claim", "settle"]);
+        assert_eq!(options.after, After::Keep);
+    }
+
+    #[test]
+    fn markdown_needs_its_file() {
+        let error = parsed("conformance --markdown").unwrap_err();
+
+        assert_eq!(error.to_string(), "--markdown needs a file: --markdown FILE");
+    }
+
+    #[test]
+    fn an_unknown_option_is_named() {
+        let error = parsed("test --kepe").unwrap_err();
+
+        assert!(error.to_string().contains("unknown option `--kepe`"));
+    }
+
+    #[test]
+    fn services_without_an_action_shows_the_status() {
+        assert_eq!(parsed("services").unwrap(), Task::Services(Action::Status));
+    }
+}

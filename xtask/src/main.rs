@@ -1,0 +1,46 @@
+//! The repository's own commands: `cargo xtask <command>`.
+//!
+//! Everything CI runs is a command here, so that a laptop can run the same.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
+
+mod args;
+mod check;
+mod command;
+mod conformance;
+mod metadata;
+mod services;
+mod step;
+mod table;
+mod test;
+
+use std::{env, error::Error, process::ExitCode};
+
+use crate::{args::Task, step::Steps};
+
+/// A failure is read by a person and by nothing else, so it needs no type of its own.
+pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    match args::parse(env::args().skip(1)).and_then(run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result {
+    match task {
+        Task::Help => {
+            print!("{}", args::HELP);
+            Ok(())
+        }
+        Task::Check => Steps::default().conclude(check::run),
+        Task::Test(options) => test::run(&options),
+        Task::Conformance(options) => conformance::run(&options),
+        Task::Services(action) => services::run(action),
+    }
+}

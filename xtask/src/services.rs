@@ -1,0 +1,190 @@
+//! The servers the tests need.
+//!
+//! A server named in the environment is used as it is. Every other one is private: started here,
+//! below the temporary directory, and stopped by the last run that used it. `services up` and
+//! `--keep` mark the private servers as kept, and then only `services down` stops them.
+
+mod home;
+mod install;
+mod postgres;
+
+use std::{env, error::Error, fs::File, path::Path, process::Command};
+
+use self::{home::Home, postgres::Postgres};
+use crate::{
+    Result,
+    args::{Action, After},
+};
+
+const ALL: [&dyn Service; 1] = [&Postgres];
+
+/// Names the servers whose absence fails a test instead of skipping it.
+const REQUIRE: &str = "PILLARBOX_REQUIRE";
+
+/// One kind of server.
+trait Service {
+    /// The word `PILLARBOX_REQUIRE` knows it by.
+    fn name(&self) -> &'static str;
+
+    /// The environment variable that carries its URL to the tests.
+    fn variable(&self) -> &'static str;
+
+    /// The URL of its container in `compose.yaml`.
+    fn compose_url(&self) -> &'static str;
+
+    /// The Debian package its programs come from, if they are not on this machine.
+    fn missing_package(&self) -> Option<&'static str>;
+
+    /// The URL of the private server, if it runs and answers.
+    fn url(&self, home: &Path) -> Option<String>;
+
+    /// Starts the private server unless it runs, makes sure of its database, and returns its URL.
+    fn start(&self, home: &Path) -> Result<String>;
+
+    /// Stops the private server.
+    fn stop(&self, home: &Path) -> Result;
+}
+
+/// `cargo xtask services`.
+pub(crate) fn run(action: Action) -> Result {
+    match action {
+        Action::Up => Services::up(After::Keep).map(|services| services.print_exports()),
+        Action::Down => down(),
+        Action::Status => status(),
+    }
+}
+
+/// Servers that run for as long as this value lives.
+pub(crate) struct Services {
+    urls: Vec<(&'static str, String)>,
+    /// Absent when every server is named in the environment.
+    private: Option<Private>,
+}
+
+struct Private {
+    home: Home,
+    /// Taken when the servers are left.
+    using: Option<File>,
+}
+
+impl Services {
+    pub(crate) fn up(after: After) -> Result<Self> {
+        let wanted: Vec<_> = ALL.into_iter().filter(|service| !is_given(*service)).collect();
+        install::ensure(&wanted)?;
+        if wanted.is_empty() {
+            return Ok(Self { urls: Vec::new(), private: None });
+        }
+        Self::start(&wanted, after)
+    }
+
+    fn start(wanted: &[&dyn Service], after: After) -> Result<Self> {
+        let home = Home::open()?;
+        let private = Private { using: None, home: home.clone() };
+        // Declared before the lock: if a start fails, the lock goes first and the servers can stop.
+        let mut services = Self { urls: Vec::new(), private: Some(private) };
+        let _changing = home.change()?;
+        if wanted.iter().all(|service| service.url(home.dir()).is_none()) {
+            home.forget()?;
+        }
+        if let Some(private) = &mut services.private {
+            private.using = Some(home.enter()?);
+        }
+        for service in wanted {
+            let url = service.start(home.dir())?;
+            eprintln!("{}: {url}", service.name());
+            services.urls.push((service.variable(), url));
+        }
+        if after == After::Keep {
+            home.keep()?;
+        }
+        Ok(services)
+    }
+
+    /// Tells a test run where the servers are, and that it must not do without them.
+    ///
+    /// URLs named in the environment are inherited; setting them again would print their passwords.
+    pub(crate) fn announce_to(&self, command: &mut Command) {
+        let names: Vec<_> = ALL.iter().map(|service| service.name()).collect();
+        command.env(REQUIRE, names.join(","));
+        command.envs(self.urls.iter().map(|(variable, url)| (variable, url)));
+    }
+
+    /// Adds to a failed test run how to get its servers back.
+    pub(crate) fn explain(&self, error: &dyn Error) -> Box<dyn Error> {
+        if self.urls.is_empty() {
+            return error.to_string().into();
+        }
+        format!("{error}\n  (its servers: cargo xtask services up)").into()
+    }
+
+    fn print_exports(&self) {
+        for (variable, url) in &self.urls {
+            println!("export {variable}={url}");
+        }
+        for service in ALL.into_iter().filter(|service| is_given(*service)) {
+            println!("# {} is set: used as it is", service.variable());
+        }
+    }
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        let Some(private) = &mut self.private else {
+            return;
+        };
+        if let Err(error) = private.leave() {
+            eprintln!("warning: the servers may still run: {error}");
+        }
+    }
+}
+
+impl Private {
+    fn leave(&mut self) -> Result {
+        let _changing = self.home.change()?;
+        drop(self.using.take());
+        if self.home.is_kept() || self.home.is_in_use()? {
+            return Ok(());
+        }
+        stop_all(&self.home)
+    }
+}
+
+fn is_given(service: &dyn Service) -> bool {
+    env::var_os(service.variable()).is_some_and(|url| !url.is_empty())
+}
+
+fn stop_all(home: &Home) -> Result {
+    for service in ALL {
+        if service.url(home.dir()).is_none() {
+            continue;
+        }
+        service.stop(home.dir())?;
+        eprintln!("{}: stopped", service.name());
+    }
+    Ok(())
+}
+
+fn down() -> Result {
+    let home = Home::open()?;
+    let _changing = home.change()?;
+    if home.is_in_use()? {
+        return Err("another run uses the servers; wait for it to end, then try again".into());
+    }
+    home.forget()?;
+    stop_all(&home)?;
+    println!("no private server runs");
+    Ok(())
+}
+
+fn status() -> Result {
+    let home = Home::open()?;
+    for service in ALL {
+        let state = match service.url(home.dir()) {
+            _ if is_given(service) => format!("yours ({} is set)", service.variable()),
+            Some(url) => format!("running, {url}"),
+            None => "not running; start it with `cargo xtask services up`".to_owned(),
+        };
+        println!("{}: {state}", service.name());
+    }
+    Ok(())
+}

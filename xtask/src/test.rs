@@ -1,0 +1,49 @@
+//! Every test of the workspace, against real servers.
+
+use crate::{
+    Result,
+    args::TestOptions,
+    check,
+    command::{cargo, output},
+    services::Services,
+    step::Steps,
+};
+
+pub(crate) fn run(options: &TestOptions) -> Result {
+    Steps::default().conclude(|steps| {
+        check(steps, options)?;
+        nextest(steps)?;
+        let services = steps.time("services", || Services::up(options.after))?;
+        tests(steps, options, &services)
+    })
+}
+
+fn check(steps: &mut Steps, options: &TestOptions) -> Result {
+    if options.names.is_empty() {
+        return check::run(steps);
+    }
+    steps.skip("check", "test names were given; `cargo xtask check` runs it");
+    Ok(())
+}
+
+/// Installs the test runner if cargo does not have it.
+pub(crate) fn nextest(steps: &mut Steps) -> Result {
+    if output(&mut cargo("nextest --version")).is_ok() {
+        return Ok(());
+    }
+    eprintln!(
+        "cargo-nextest is missing: installing it with `cargo install --locked cargo-nextest`"
+    );
+    steps.run("install nextest", cargo("install --locked cargo-nextest"))
+}
+
+fn tests(steps: &mut Steps, options: &TestOptions, services: &Services) -> Result {
+    let mut nextest = cargo("nextest run --workspace --all-features");
+    nextest.args(&options.names);
+    services.announce_to(&mut nextest);
+    steps.run("tests", nextest).map_err(|error| services.explain(&*error))?;
+
+    let mut doctests = cargo("test --doc --workspace --all-features");
+    services.announce_to(&mut doctests);
+    steps.run("doctests", doctests).map_err(|error| services.explain(&*error))
+}
