@@ -154,3 +154,84 @@ impl Heartbeat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::clock::{SystemClock, Timestamp};
+    use crate::store::memory::MemoryStore;
+
+    /// A database whose clock a test turns.
+    #[derive(Clone, Debug)]
+    struct Turned(Arc<Mutex<Timestamp>>);
+
+    impl Clock for Turned {
+        fn now(&self) -> Timestamp {
+            *self.0.lock().unwrap()
+        }
+    }
+
+    fn relay(store: &MemoryStore) -> Heartbeat {
+        Heartbeat {
+            store: Arc::new(store.clone()),
+            clock: Arc::new(SystemClock),
+            tenure: Tenure::new(),
+            layout: Layout { shards: NonZeroU16::new(64).unwrap() },
+            length: Duration::from_secs(15),
+            poll: Duration::from_millis(500),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_relay_that_was_overslept_gives_up_and_starts_over() {
+        let clock = Turned(Arc::new(Mutex::new(SystemClock.now())));
+        let store = MemoryStore::with_clock(clock.clone());
+        let (sleeper, heir) = (relay(&store), relay(&store));
+        sleeper.join().await.unwrap();
+        sleeper.beat().await.unwrap();
+        assert_eq!(sleeper.tenure.shards().len(), 64);
+
+        let later = clock.now().saturating_add(Duration::from_secs(16));
+        *clock.0.lock().unwrap() = later;
+        heir.join().await.unwrap();
+        heir.beat().await.unwrap();
+        sleeper.beat().await.unwrap();
+
+        assert_eq!(heir.tenure.shards().len(), 64);
+        assert!(sleeper.tenure.shards().is_empty(), "what it held is another's now");
+        store.leave(&heir.tenure.owner).await.unwrap();
+        sleeper.beat().await.unwrap();
+        let epochs: Vec<_> = sleeper.tenure.shards().into_values().collect();
+        assert_eq!(epochs, vec![Epoch(3); 64], "each change of hands has an epoch of its own");
+    }
+
+    #[tokio::test]
+    async fn a_shard_taken_again_is_not_dropped_by_an_old_refusal() {
+        let tenure = Tenure::new();
+        tenure.held().shards.insert(ShardId(1), Epoch(7));
+
+        tenure.drop_shard(ShardId(1), Epoch(6));
+        assert_eq!(tenure.shards().len(), 1);
+        tenure.drop_shard(ShardId(1), Epoch(7));
+        assert!(tenure.shards().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_starts_once_the_lease_may_have_run_out() {
+        let store = MemoryStore::new();
+        let heartbeat = relay(&store);
+        let may_start = || heartbeat.tenure.may_start(&SystemClock, ShardId(0), SECOND);
+        assert!(!may_start(), "there is no lease yet");
+        heartbeat.join().await.unwrap();
+        heartbeat.beat().await.unwrap();
+        assert!(may_start());
+
+        tokio::time::advance(Duration::from_millis(14_500)).await;
+
+        assert!(!may_start(), "less than the margin is left");
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+}
