@@ -7,7 +7,7 @@ mod handle;
 mod lease;
 mod settings;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tracing::{info, warn};
 
@@ -24,6 +24,9 @@ use crate::listen::Listeners;
 use crate::retry::{Backoff, Judge, OnDone, RetryPolicy};
 use crate::store::Store;
 use crate::wake::Wake;
+
+/// The least time to give the shards back in.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Delivers events after their commit: in order per key, with retries, at least once.
 ///
@@ -131,12 +134,13 @@ impl Relay {
         };
         heartbeat.join().await?;
         info!(owner = %tenure.owner, store = self.store.name(), "relay started");
-        let store = Arc::clone(&self.store);
+        let (store, patience) = (Arc::clone(&self.store), self.settings.drain.max(SECOND));
         let beating = handle::AbortOnDrop(tokio::spawn(heartbeat.run()));
         self.engine(Arc::clone(&tenure)).run(shutdown).await;
         drop(beating);
-        if let Err(error) = store.leave(&tenure.owner).await {
-            warn!(error = %error, "shards not given back, they are free when the lease runs out");
+        let left = tokio::time::timeout(patience, store.leave(&tenure.owner)).await;
+        if !matches!(left, Ok(Ok(()))) {
+            warn!(owner = %tenure.owner, "shards not given back, they are free when the lease ends");
         }
         info!(owner = %tenure.owner, "relay stopped");
         Ok(())

@@ -15,7 +15,7 @@ use super::board::{Board, Ticket, Wanted};
 use super::deliver::{Courier, Outcome};
 use super::lease::Tenure;
 use crate::clock::instant;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Token, jitter};
 use crate::retry::{Delivered, Judge};
 use crate::store::{Pending, Read, Settle, Settled, Settlement, Store};
@@ -43,6 +43,8 @@ pub(super) struct Work {
     judged: Vec<Judged>,
     /// In a settle that has not been answered.
     settling: Vec<Judged>,
+    /// The read under way, kept here so that a panic cannot take it along.
+    reading: Option<(Id, Wanted)>,
     next_poll: Instant,
     next_sweep: Instant,
     /// After a failed read: do not read before.
@@ -70,7 +72,7 @@ struct Judged {
 #[derive(Debug)]
 enum Progress {
     Delivered(Outcome),
-    Read(Wanted, Result<Vec<Pending>>),
+    Read(Result<Vec<Pending>>),
     Settled(Settled),
 }
 
@@ -81,6 +83,7 @@ impl Work {
             deliveries: HashMap::new(),
             judged: Vec::new(),
             settling: Vec::new(),
+            reading: None,
             next_poll: instant(),
             next_sweep: instant(),
             read_pause: None,
@@ -159,17 +162,14 @@ impl Engine {
         let Some(wanted) = self.board.next_read() else {
             return;
         };
-        let store = Arc::clone(&self.store);
-        self.work.tasks.spawn(async move {
-            let rows = match &wanted {
-                Wanted::Key(read) => store.read_key(read).await,
-                Wanted::Shards { shards, limit } => {
-                    let read = Read { shards: shards.clone(), limit: *limit };
-                    store.read(&read).await
-                }
-            };
-            Progress::Read(wanted, rows)
+        let (store, read) = (Arc::clone(&self.store), wanted.clone());
+        let task = self.work.tasks.spawn(async move {
+            Progress::Read(match read {
+                Wanted::Key(read) => store.read_key(&read).await,
+                Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
+            })
         });
+        self.work.reading = Some((task.id(), wanted));
     }
 
     fn start_deliveries(&mut self) {
@@ -216,16 +216,29 @@ impl Engine {
     fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
         match done {
             Ok((id, Progress::Delivered(outcome))) => self.delivered(id, outcome),
-            Ok((_, Progress::Read(wanted, rows))) => self.read(wanted, rows),
+            Ok((_, Progress::Read(rows))) => self.read(rows),
             Ok((_, Progress::Settled(settled))) => self.settled(&settled),
-            Err(panic) => {
-                let failure = Failure::retry(format!("the listener panicked: {}", message(&panic)));
-                self.delivered(panic.id(), Outcome::Judgeable(Err(failure)));
-            }
+            Err(panic) => self.panicked(&panic),
         }
     }
 
-    fn read(&mut self, wanted: Wanted, rows: Result<Vec<Pending>>) {
+    /// A listener that panics has failed; a store that panics is asked again.
+    fn panicked(&mut self, panic: &JoinError) {
+        if self.work.deliveries.contains_key(&panic.id()) {
+            let failure = Failure::retry(format!("the listener panicked: {panic}"));
+            return self.delivered(panic.id(), Outcome::Judgeable(Err(failure)));
+        }
+        error!(error = %panic, store = self.store.name(), "the store panicked, asking it again");
+        if self.work.reading.as_ref().is_some_and(|(id, _)| *id == panic.id()) {
+            let text = panic.to_string();
+            return self.read(Err(Error::new(ErrorKind::Unavailable, text)));
+        }
+        let unanswered = std::mem::take(&mut self.work.settling);
+        self.work.judged.splice(0..0, unanswered);
+    }
+
+    fn read(&mut self, rows: Result<Vec<Pending>>) {
+        let Some((_, wanted)) = self.work.reading.take() else { return };
         match (rows, wanted) {
             (Ok(rows), Wanted::Shards { shards, limit }) => {
                 self.board.take_shards(&shards, limit, rows, instant());
@@ -341,9 +354,4 @@ fn tell(job: &Job, verdict: &Verdict) {
             error!(event_id, attempt, error = error.as_str(), "event given up, its key is held");
         }
     }
-}
-
-fn message(panic: &JoinError) -> String {
-    // `JoinError` shows the panic's text; without one it says that the task was cancelled.
-    panic.to_string()
 }
