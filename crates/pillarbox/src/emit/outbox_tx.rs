@@ -7,7 +7,7 @@ use std::{
 
 use super::{Outbox, hook};
 use crate::envelope::Envelope;
-use crate::error::{ErrorKind, Result, TxFate};
+use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::event::Event;
 use crate::id::EventId;
 use crate::tx::{Insert, OpenTx};
@@ -45,6 +45,8 @@ pub struct OutboxTx<T: OpenTx> {
     /// `None` only while it ends.
     tx: Option<T>,
     buffer: Vec<Envelope>,
+    /// A savepoint's call was dropped half-way: nobody knows what the transaction holds.
+    doubtful: bool,
     after_commit: Vec<Callback>,
     after_rollback: Vec<Callback>,
 }
@@ -57,6 +59,7 @@ impl<T: OpenTx> OutboxTx<T> {
             outbox,
             tx: Some(tx),
             buffer: Vec::new(),
+            doubtful: false,
             after_commit: Vec::new(),
             after_rollback: Vec::new(),
         }
@@ -116,9 +119,11 @@ impl<T: OpenTx> OutboxTx<T> {
     /// What the database answered.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the transaction should be rolled back.
+    /// Dropped half-way, the transaction can only be rolled back.
     pub async fn savepoint(&mut self) -> Result<Savepoint<'_, T>> {
+        self.doubtful = true;
         self.inner().savepoint().await?;
+        self.doubtful = false;
         Ok(Savepoint { buffered: self.buffer.len(), tx: self, open: true })
     }
 
@@ -175,6 +180,11 @@ impl<T: OpenTx> OutboxTx<T> {
 
     /// The last statement before `COMMIT`, whose success proves that the transaction lives.
     async fn write(&mut self) -> Result<()> {
+        if self.doubtful {
+            let message =
+                "a savepoint was given up half-way, what the transaction holds is unknown";
+            return Err(Error::new(ErrorKind::NoTransaction, message));
+        }
         let Self { outbox, tx: Some(tx), buffer, .. } = self else {
             return Ok(());
         };
@@ -254,27 +264,29 @@ impl<T: OpenTx> Savepoint<'_, T> {
     /// Keeps what was done and emitted since.
     ///
     /// # Errors
-    /// What the database answered; the savepoint is rolled back then.
+    /// What the database answered; the transaction can only be rolled back then.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the savepoint is rolled back.
+    /// Dropped half-way, the transaction can only be rolled back.
     pub async fn release(mut self) -> Result<()> {
+        self.tx.doubtful = true;
         self.tx.inner().release().await?;
-        self.open = false;
+        (self.tx.doubtful, self.open) = (false, false);
         Ok(())
     }
 
     /// Takes back what was done and emitted since.
     ///
     /// # Errors
-    /// What the database answered.
+    /// What the database answered; the transaction can only be rolled back then.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the savepoint is rolled back.
+    /// Dropped half-way, the transaction can only be rolled back.
     pub async fn rollback(mut self) -> Result<()> {
         self.tx.buffer.truncate(self.buffered);
+        self.tx.doubtful = true;
         self.tx.inner().rollback_to().await?;
-        self.open = false;
+        (self.tx.doubtful, self.open) = (false, false);
         Ok(())
     }
 }

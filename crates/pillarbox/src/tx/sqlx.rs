@@ -33,6 +33,10 @@ mod private {
         /// Fails unless the database, not only sqlx, has a transaction open that can commit.
         fn prove(connection: &mut Self::Connection) -> impl Future<Output = Result<()>> + Send;
 
+        /// Makes sure, without waiting, that a rollback finds a transaction: sqlx gives a
+        /// connection back to its pool as one in a transaction when the rollback fails.
+        fn revive(connection: &mut Self::Connection);
+
         fn insert(
             connection: &mut Self::Connection,
             insert: &Insert<'_>,
@@ -46,11 +50,37 @@ mod private {
 }
 
 /// An owned sqlx transaction, as `outbox.begin(&pool)` opens it.
-pub struct SqlxTx<DB: Dialect>(Transaction<'static, DB>);
+pub struct SqlxTx<DB: Dialect> {
+    /// `None` only while it ends.
+    tx: Option<Transaction<'static, DB>>,
+}
+
+impl<DB: Dialect> SqlxTx<DB> {
+    fn open(&mut self) -> &mut Transaction<'static, DB> {
+        self.tx.as_mut().expect(OWNED)
+    }
+
+    /// Nothing is written once sqlx believes the transaction over: it would commit by itself.
+    fn live(&mut self) -> Result<&mut DB::Connection> {
+        let tx = self.open();
+        require_transaction::<DB>(tx)?;
+        Ok(tx)
+    }
+}
+
+const OWNED: &str = "only `commit`, `rollback` and `drop` take it, and they own it";
+
+impl<DB: Dialect> Drop for SqlxTx<DB> {
+    fn drop(&mut self) {
+        if let Some(tx) = &mut self.tx {
+            DB::revive(tx);
+        }
+    }
+}
 
 impl<DB: Dialect> fmt::Debug for SqlxTx<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SqlxTx").field(&DB::NAME).finish()
+        f.debug_struct("SqlxTx").field("database", &DB::NAME).finish_non_exhaustive()
     }
 }
 
@@ -58,7 +88,7 @@ impl<DB: Dialect> Begin for &Pool<DB> {
     type Tx = SqlxTx<DB>;
 
     async fn begin(self) -> Result<SqlxTx<DB>> {
-        DB::begin(self).await.map(SqlxTx)
+        Ok(SqlxTx { tx: Some(DB::begin(self).await?) })
     }
 }
 
@@ -66,43 +96,46 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
     type Connection = DB::Connection;
 
     fn connection(&self) -> &DB::Connection {
-        &self.0
+        self.tx.as_ref().expect(OWNED)
     }
 
     fn connection_mut(&mut self) -> &mut DB::Connection {
-        &mut self.0
+        self.open()
     }
 
     async fn insert(&mut self, insert: &Insert<'_>) -> Result<()> {
-        DB::insert(&mut self.0, insert).await
+        DB::insert(self.live()?, insert).await
     }
 
     async fn prove(&mut self) -> Result<()> {
-        DB::prove(&mut self.0).await
+        DB::prove(self.live()?).await
     }
 
     async fn savepoint(&mut self) -> Result<()> {
-        Ok(<DB::TransactionManager>::begin(&mut self.0, None).await?)
+        Ok(<DB::TransactionManager>::begin(self.live()?, None).await?)
     }
 
     async fn release(&mut self) -> Result<()> {
-        Ok(<DB::TransactionManager>::commit(&mut self.0).await?)
+        Ok(<DB::TransactionManager>::commit(self.open()).await?)
     }
 
     async fn rollback_to(&mut self) -> Result<()> {
-        Ok(<DB::TransactionManager>::rollback(&mut self.0).await?)
+        Ok(<DB::TransactionManager>::rollback(self.open()).await?)
     }
 
     fn abandon(&mut self) {
-        <DB::TransactionManager>::start_rollback(&mut self.0);
+        <DB::TransactionManager>::start_rollback(self.open());
     }
 
-    async fn commit(self) -> Result<()> {
-        self.0.commit().await.map_err(commit_failed)
+    async fn commit(mut self) -> Result<()> {
+        let tx = self.tx.take().expect(OWNED);
+        tx.commit().await.map_err(commit_failed)
     }
 
-    async fn rollback(self) -> Result<()> {
-        Ok(self.0.rollback().await?)
+    async fn rollback(mut self) -> Result<()> {
+        DB::revive(self.open());
+        let tx = self.tx.take().expect(OWNED);
+        Ok(tx.rollback().await?)
     }
 }
 

@@ -54,6 +54,9 @@ impl Statements for Postgres {
         Ok(())
     }
 
+    /// PostgreSQL answers a rollback without a transaction with a warning.
+    fn revive(_: &mut PgConnection) {}
+
     async fn insert(connection: &mut PgConnection, insert: &Insert<'_>) -> Result<()> {
         let sql = insert.tables.render(INSERT);
         for envelopes in chunks(insert.envelopes, MOST_ROWS) {

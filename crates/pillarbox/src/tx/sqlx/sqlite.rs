@@ -1,9 +1,12 @@
 //! Rows into a SQLite transaction.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
+
 use sqlx::{AssertSqlSafe, QueryBuilder, Sqlite, SqliteConnection, SqlitePool, Transaction};
 
+use super::partition_key;
 use super::private::Statements;
-use super::{chunks, partition_key};
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::tx::{Accept, Accepted, Insert};
@@ -24,6 +27,8 @@ const ACCEPTED_BEFORE: &str = "
 select payload_hash from {p}inbox_processed
 where consumer_name = ?1 and source = ?2 and event_id = ?3";
 
+const UNDO: &str = "rollback to pillarbox_emit; release pillarbox_emit";
+
 const MOST_ROWS: usize = 500;
 
 impl Statements for Sqlite {
@@ -39,20 +44,36 @@ impl Statements for Sqlite {
         match sqlx::raw_sql("begin").execute(&mut *connection).await {
             Err(sqlx::Error::Database(answer)) if answer.message().contains("within") => Ok(()),
             Err(error) => Err(error.into()),
+            // The new, empty one stays open for the rollback that sqlx believes it owes.
             Ok(_) => {
-                sqlx::raw_sql("rollback").execute(connection).await?;
                 let message = "an earlier statement made the database end the transaction";
                 Err(Error::new(ErrorKind::NoTransaction, message).leaving(TxFate::RolledBack))
             }
         }
     }
 
+    /// One poll hands the statement to the connection's own thread, which runs it before
+    /// anything that follows.
+    fn revive(connection: &mut SqliteConnection) {
+        let mut begin = pin!(sqlx::raw_sql("begin").execute(connection));
+        let _ = begin.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+
     async fn insert(connection: &mut SqliteConnection, insert: &Insert<'_>) -> Result<()> {
         Self::prove(connection).await?;
         let sql = insert.tables.render(INSERT);
-        for envelopes in chunks(insert.envelopes, MOST_ROWS) {
-            write(connection, &sql, envelopes).await.map_err(refused)?;
+        if insert.envelopes.len() <= MOST_ROWS {
+            return write(connection, &sql, insert.envelopes).await.map_err(refused);
         }
+        // A refused statement undoes itself alone: what went before it must go too.
+        sqlx::raw_sql("savepoint pillarbox_emit").execute(&mut *connection).await?;
+        for envelopes in insert.envelopes.chunks(MOST_ROWS) {
+            if let Err(error) = write(connection, &sql, envelopes).await {
+                sqlx::raw_sql(UNDO).execute(connection).await?;
+                return Err(refused(error));
+            }
+        }
+        sqlx::raw_sql("release pillarbox_emit").execute(connection).await?;
         Ok(())
     }
 
