@@ -1,6 +1,7 @@
 //! kill -9 of the relay, a hundred times under load: nothing lost, no ghost, no inversion.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+#![allow(clippy::print_stdout, reason = "a long test shows how far it is")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

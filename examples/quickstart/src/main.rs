@@ -8,7 +8,9 @@ mod shop;
 
 use std::sync::Arc;
 
-use pillarbox::{Cx, Event, Failure, Listeners, PostgresStore, Relay, SqliteStore, Store};
+use pillarbox::{
+    Cx, Event, Failure, Listener, Listeners, PostgresStore, Relay, SqliteStore, Store,
+};
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -49,7 +51,7 @@ async fn run(shop: impl Shop, store: impl Store) -> Result<()> {
     shop.prepare().await?;
 
     let ledger = Arc::new(Ledger::default());
-    let relay = Relay::new(store, Listeners::new().on(receipts(Arc::clone(&ledger))));
+    let relay = Relay::new(store, Listeners::new().on(Receipts(Arc::clone(&ledger))));
     let outbox = relay.outbox(); // cheap to clone; its commits wake the relay
     let relay = relay.spawn().await?;
 
@@ -69,15 +71,18 @@ async fn run(shop: impl Shop, store: impl Store) -> Result<()> {
     ledger.report()
 }
 
-/// Sends a receipt, at least once per order; `cx.id()` is the same on every attempt.
-fn receipts(
-    ledger: Arc<Ledger>,
-) -> impl Fn(OrderPlaced, Cx) -> std::future::Ready<std::result::Result<(), Failure>> {
-    move |order, cx| {
-        std::future::ready(match order.total_cents {
-            700 if cx.attempt() == 1 => Err(ledger.failed(&order, "mail server is away".into())),
-            1300 => Err(ledger.failed(&order, Failure::dead("address does not exist"))),
-            _ => Ok(ledger.delivered(&order, cx.attempt())),
-        })
+struct Receipts(Arc<Ledger>);
+
+/// Called at least once per order; `cx.id()` is the same on every attempt.
+impl Listener<OrderPlaced> for Receipts {
+    async fn on_event(&self, order: OrderPlaced, cx: Cx) -> std::result::Result<(), Failure> {
+        match order.total_cents {
+            700 if cx.attempt() == 1 => Err(self.0.failed(&order, "mail server is away".into())),
+            1300 => Err(self.0.failed(&order, Failure::dead("address does not exist"))),
+            _ => {
+                self.0.delivered(&order, cx.attempt());
+                Ok(())
+            }
+        }
     }
 }

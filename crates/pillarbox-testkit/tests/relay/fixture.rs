@@ -1,0 +1,208 @@
+//! A store with a way to commit into it, and a listener whose calls a test can wait for.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pillarbox::store::{Status, StoredEvent};
+use pillarbox::tx::Begin;
+use pillarbox::{
+    Backoff, Cx, Envelope, EventId, Failure, Key, Listeners, MemoryStore, Outbox, Relay,
+    RelaySettings, Store,
+};
+use pillarbox_testkit::{Backend, PostgresBackend, SqliteBackend};
+use tokio::sync::mpsc;
+
+pub(crate) enum Place {
+    Memory(MemoryStore),
+    Sqlite(SqliteBackend),
+    Postgres(Box<PostgresBackend>),
+}
+
+#[expect(clippy::unused_async, reason = "opened like the others")]
+pub(crate) async fn open_memory(_: &str) -> Option<Place> {
+    Some(Place::Memory(MemoryStore::new()))
+}
+
+pub(crate) async fn open_sqlite(test: &str) -> Option<Place> {
+    SqliteBackend::open(test).await.ok().map(Place::Sqlite)
+}
+
+pub(crate) async fn open_postgres(test: &str) -> Option<Place> {
+    match PostgresBackend::open(test).await {
+        Ok(backend) => Some(Place::Postgres(Box::new(backend))),
+        Err(missing) => {
+            pillarbox_testkit::skip(&missing.0);
+            None
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Memory(store) => Arc::new(store.clone()),
+            Self::Sqlite(backend) => backend.store(),
+            Self::Postgres(backend) => backend.store(),
+        }
+    }
+
+    pub(crate) async fn commit(&self, outbox: &Outbox, envelopes: Vec<Envelope>) -> Vec<EventId> {
+        match self {
+            Self::Memory(store) => emit(outbox, store, envelopes, End::Commit).await,
+            Self::Sqlite(backend) => emit(outbox, backend.pool(), envelopes, End::Commit).await,
+            Self::Postgres(backend) => emit(outbox, backend.pool(), envelopes, End::Commit).await,
+        }
+    }
+
+    pub(crate) async fn roll_back(&self, outbox: &Outbox, envelopes: Vec<Envelope>) {
+        match self {
+            Self::Memory(store) => emit(outbox, store, envelopes, End::Rollback).await,
+            Self::Sqlite(backend) => emit(outbox, backend.pool(), envelopes, End::Rollback).await,
+            Self::Postgres(backend) => emit(outbox, backend.pool(), envelopes, End::Rollback).await,
+        };
+    }
+
+    /// The event once it has this status.
+    pub(crate) async fn event_with(&self, id: &EventId, status: Status) -> StoredEvent {
+        let store = self.store();
+        let found = wait_for(async || {
+            let event = store.event(id).await.unwrap();
+            event.filter(|event| event.status == status)
+        });
+        found.await
+    }
+
+    pub(crate) async fn close(self) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Sqlite(backend) => backend.close().await,
+            Self::Postgres(backend) => backend.close().await,
+        }
+    }
+}
+
+enum End {
+    Commit,
+    Rollback,
+}
+
+async fn emit(
+    outbox: &Outbox,
+    pool: impl Begin,
+    envelopes: Vec<Envelope>,
+    end: End,
+) -> Vec<EventId> {
+    let mut tx = outbox.begin(pool).await.unwrap();
+    let mut ids = Vec::new();
+    for envelope in envelopes {
+        ids.extend(tx.emit_envelope(envelope).await.unwrap());
+    }
+    match end {
+        End::Commit => tx.commit().await.unwrap(),
+        End::Rollback => tx.rollback().await.unwrap(),
+    }
+    ids
+}
+
+/// Looks again and again until there is something to see.
+pub(crate) async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), looking).await.expect("it comes within 20 s")
+}
+
+/// An event whose payload is a number, ordered by a key.
+pub(crate) fn keyed(key: &str, number: i64) -> Envelope {
+    Envelope::json("test.step", &number).unwrap().key(Key::Given(key.into())).unwrap()
+}
+
+/// An event whose payload is a number, ordered by nothing.
+pub(crate) fn free(number: i64) -> Envelope {
+    Envelope::json("test.step", &number).unwrap()
+}
+
+/// Quick enough for a test, and consistent.
+pub(crate) fn quick() -> RelaySettings {
+    RelaySettings {
+        lease: Duration::from_secs(5),
+        delivery_timeout: Duration::from_secs(2),
+        margin: Duration::from_millis(100),
+        poll: Duration::from_millis(20),
+        sweep: Duration::from_millis(100),
+        max_attempts: NonZeroU32::new(3).unwrap(),
+        ..RelaySettings::default()
+    }
+}
+
+pub(crate) fn relay(place: &Place, listeners: Listeners) -> Relay {
+    let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(5));
+    Relay::shared(place.store(), listeners).settings(quick()).retry(backoff)
+}
+
+/// Hears every event; fails those it was told to fail, as often as it was told.
+#[derive(Clone, Default)]
+pub(crate) struct Script {
+    failures: Arc<Mutex<HashMap<i64, u32>>>,
+}
+
+pub(crate) const ALWAYS: u32 = u32::MAX;
+
+impl Script {
+    /// The event with this number fails this many times.
+    pub(crate) fn fail(self, number: i64, times: u32) -> Self {
+        self.failures.lock().unwrap().insert(number, times);
+        self
+    }
+
+    /// It fails no more.
+    pub(crate) fn mend(&self, number: i64) {
+        self.failures.lock().unwrap().remove(&number);
+    }
+
+    /// Listeners that follow the script, and the numbers they took, in order.
+    pub(crate) fn listeners(&self) -> (Listeners, mpsc::UnboundedReceiver<i64>) {
+        let (heard, hears) = mpsc::unbounded_channel();
+        let failures = Arc::clone(&self.failures);
+        let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+            let result = hear(&failures, &event);
+            if let Ok(number) = &result {
+                heard.send(*number).ok();
+            }
+            async move { result.map(drop) }
+        });
+        (listeners, hears)
+    }
+}
+
+fn hear(failures: &Mutex<HashMap<i64, u32>>, event: &Envelope) -> Result<i64, Failure> {
+    let number = event.payload().as_json().unwrap().parse()?;
+    let mut failures = failures.lock().unwrap();
+    match failures.get_mut(&number) {
+        None | Some(0) => Ok(number),
+        Some(left) => {
+            *left = if *left == ALWAYS { ALWAYS } else { *left - 1 };
+            Err(Failure::retry("told to fail"))
+        }
+    }
+}
+
+/// The next numbers heard.
+pub(crate) async fn next(hears: &mut mpsc::UnboundedReceiver<i64>, count: usize) -> Vec<i64> {
+    let mut numbers = Vec::new();
+    let hearing = async {
+        while numbers.len() < count {
+            numbers.push(hears.recv().await.expect("the relay runs"));
+        }
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(20), hearing).await;
+    assert!(heard.is_ok(), "only {numbers:?} came within 20 s, {count} were to come");
+    numbers
+}

@@ -1,0 +1,84 @@
+//! Who delivers when relays come and go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::store::{Lease, Take};
+use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, OwnerId};
+use tokio::sync::{Notify, mpsc};
+
+use crate::fixture::{Place, Script, free, keyed, next, relay, wait_for};
+
+/// The second relay has the shards long before the lease of the first would have run out.
+pub(crate) async fn a_stop_finishes_what_is_under_way_and_hands_over_at_once(place: &Place) {
+    let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let (starts, goes) = (Arc::clone(&started), Arc::clone(&go));
+    let listeners = Listeners::new().fallback(move |_: Envelope, _: Cx| {
+        let (starts, goes, heard) = (Arc::clone(&starts), Arc::clone(&goes), heard.clone());
+        async move {
+            starts.notify_one();
+            goes.notified().await;
+            heard.send(1).ok();
+            Ok::<_, Failure>(())
+        }
+    });
+    let first = relay(place, listeners);
+    let outbox = first.outbox();
+    let first = first.spawn().await.unwrap();
+    place.commit(&outbox, vec![keyed("k", 1)]).await;
+    started.notified().await;
+
+    let stopping = tokio::spawn(first.stop());
+    go.notify_one();
+    stopping.await.unwrap().unwrap();
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    let stats = place.store().stats().await.unwrap();
+    assert_eq!((stats.new, stats.owners, stats.owned_shards), (0, 0, 0), "settled and given back");
+    let (listeners, mut hears) = Script::default().listeners();
+    let second = relay(place, listeners).spawn().await.unwrap();
+    place.commit(&outbox, vec![keyed("k", 2)]).await;
+    assert_eq!(next(&mut hears, 1).await, [2]);
+    second.stop().await.unwrap();
+}
+
+/// As after a kill: its rows are delivered by the next.
+pub(crate) async fn a_lapsed_owner_is_taken_over_from(place: &Place) {
+    let store = place.store();
+    let gone = OwnerId::generate();
+    let length = Duration::from_millis(200);
+    store.join(&Lease { owner: gone.clone(), length, wants: 64 }).await.unwrap();
+    let taken = store.take(&Take { owner: gone, most: 64 }).await.unwrap();
+    assert!(!taken.is_empty());
+    place.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
+
+    let (listeners, mut hears) = Script::default().listeners();
+    let handle = relay(place, listeners).spawn().await.unwrap();
+
+    let mut heard = next(&mut hears, 2).await;
+    heard.sort_unstable();
+    assert_eq!(heard, [1, 2]);
+    handle.stop().await.unwrap();
+}
+
+/// Two relays never deliver the same event while both are well.
+pub(crate) async fn a_second_relay_waits_while_the_first_lives(place: &Place) {
+    let (listeners, mut first_hears) = Script::default().listeners();
+    let first = relay(place, listeners).spawn().await.unwrap();
+    let store = place.store();
+    let shards = u64::from(store.layout().await.unwrap().shards.get());
+    wait_for(async || (store.stats().await.unwrap().owned_shards == shards).then_some(())).await;
+    let (listeners, mut second_hears) = Script::default().listeners();
+    let second = relay(place, listeners).spawn().await.unwrap();
+    wait_for(async || (store.stats().await.unwrap().owners == 2).then_some(())).await;
+
+    place.commit(&Outbox::new(), (0..50).map(|n| keyed(&format!("k{n}"), n)).collect()).await;
+
+    next(&mut first_hears, 50).await;
+    assert!(second_hears.try_recv().is_err(), "the second holds nothing");
+    first.stop().await.unwrap();
+    place.commit(&Outbox::new(), vec![keyed("k", 50)]).await;
+    assert_eq!(next(&mut second_hears, 1).await, [50]);
+    second.stop().await.unwrap();
+}
