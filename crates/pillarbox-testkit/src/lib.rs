@@ -1,1 +1,59 @@
-//! x
+//! Conformance suites for pillarbox: run your own store and transactions through them.
+//!
+//! A case is a plain async function on a [`Backend`]; the two macros list every case once and
+//! make one named test of each. A backend that cannot show a case says why, and the case is
+//! skipped with that reason instead of passing in silence.
+//!
+//! - [`store_conformance!`] proves a [`Store`](pillarbox::Store): leases, fences, order, verdicts.
+//! - [`tx_conformance!`] proves a transaction: an event is there if and only if it committed.
+//!
+//! # Examples
+//! The memory store in the suites. In a test file of your own, with `tokio` (features `macros`
+//! and `rt`) among the dev-dependencies, and your own type in place of [`MemoryBackend`]:
+//!
+//! ```
+//! mod store {
+//!     // store::memory::lease::a_lease_is_renewed and so on.
+//!     pillarbox_testkit::store_conformance!(memory, pillarbox_testkit::MemoryBackend);
+//! }
+//!
+//! mod tx {
+//!     // tx::memory::commit::rows_and_events_appear_together and so on.
+//!     pillarbox_testkit::tx_conformance!(memory, pillarbox_testkit::MemoryBackend);
+//! }
+//! ```
+//!
+//! One case alone, without the macros:
+//!
+//! ```
+//! use pillarbox_testkit::{Backend, MemoryBackend, conformance::store::seq};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let backend = MemoryBackend::open("own::seq").await.expect("memory is always there");
+//! seq::a_deleted_seq_is_never_used_again(&backend).await;
+//! backend.close().await;
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # Environment
+//! | variable | meaning |
+//! | --- | --- |
+//! | `PILLARBOX_POSTGRES_URL` | the server of `PostgresBackend`; each test has a schema of its own in it |
+//! | `PILLARBOX_REQUIRE` | backends, separated by commas, whose absence fails a test |
+//! | `PILLARBOX_SKIPS` | a file that gets one line per skipped test: name, tab, reason |
+#![allow(clippy::unwrap_used, reason = "this crate is test support: a surprise fails the test")]
+
+mod backend;
+pub mod conformance;
+pub mod fake;
+mod fixture;
+mod run;
+
+pub use self::backend::{Arrival, Backend, BoxError, Connection, Held, Hold, Missing, Need, OwnTx};
+pub use self::fixture::memory::{MemoryBackend, MemoryOwn};
+#[cfg(feature = "postgres")]
+pub use self::fixture::postgres::{PostgresBackend, PostgresOwn};
+#[cfg(feature = "sqlite")]
+pub use self::fixture::sqlite::{SqliteBackend, SqliteOwn};
+pub use self::run::{run, skip};

@@ -11,6 +11,8 @@ mod event;
 mod id;
 mod inbox;
 mod listen;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod pooled;
 mod relay;
 mod retry;
 pub mod store;

@@ -17,6 +17,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("envelope", 0),
     ("context", 0),
     ("listen", 1),
+    ("pooled", 1),
     ("retry", 1),
     ("store", 1),
     ("tx", 1),

@@ -11,7 +11,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
 
 use super::{
     Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::error::Result;
 use crate::id::{EventId, OwnerId};
+use crate::pooled::PooledTx;
 use crate::table::{TablePrefix, Tables};
 
 /// Keeps events in PostgreSQL 13 or newer.
@@ -79,8 +80,8 @@ impl PostgresStore {
     }
 
     /// Each statement must see what others committed, whatever the server's default isolation.
-    async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
-        Ok(self.pool.begin_with("begin isolation level read committed").await?)
+    async fn begin(&self) -> Result<PooledTx<Postgres>> {
+        Ok(PooledTx::begin(&self.pool, Some("begin isolation level read committed")).await?)
     }
 }
 

@@ -11,7 +11,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, Sqlite, SqlitePool, Transaction};
+use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
 
 use super::{
     Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::error::Result;
 use crate::id::{EventId, OwnerId};
+use crate::pooled::PooledTx;
 use crate::table::{TablePrefix, Tables};
 
 /// Keeps events in a SQLite file: the embedded default, for one machine.
@@ -91,8 +92,8 @@ impl SqliteStore {
     }
 
     /// Immediate: a transaction that reads first and then writes could find its snapshot stale.
-    async fn begin(&self) -> Result<Transaction<'static, Sqlite>> {
-        Ok(self.pool.begin_with("begin immediate").await?)
+    async fn begin(&self) -> Result<PooledTx<Sqlite>> {
+        Ok(PooledTx::begin(&self.pool, Some("begin immediate")).await?)
     }
 }
 

@@ -1,19 +1,19 @@
 //! Transactions of sqlx.
 
+mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use std::{fmt, iter, time::Duration};
+use std::{iter, time::Duration};
 
-use sqlx::{Connection as _, Database, Pool, Transaction};
-// Savepoints that outlive a borrow need the trait that sqlx does not export.
-use sqlx_core::transaction::TransactionManager as _;
+use sqlx::{Connection as _, Database, Transaction};
 
-use super::{Accept, Accepted, Begin, Insert, OpenTx, Tx};
+pub use self::open::SqlxTx;
+use super::{Accept, Accepted, Insert, Tx};
 use crate::envelope::Envelope;
-use crate::error::{Error, ErrorKind, Result, TxFate};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::Key;
 
 /// A database whose sqlx transactions take events with them. Implemented here only.
@@ -22,20 +22,16 @@ pub trait Dialect: Database + private::Statements {}
 impl<DB: private::Statements> Dialect for DB {}
 
 mod private {
-    use super::{Accept, Accepted, Database, Insert, Pool, Result, Transaction};
+    use super::{Accept, Accepted, Database, Insert, Result};
+    use crate::pooled::Dropped;
 
     /// What differs between the databases; each method works on an open transaction.
-    pub trait Statements: Database {
-        fn begin(
-            pool: &Pool<Self>,
-        ) -> impl Future<Output = Result<Transaction<'static, Self>>> + Send;
+    pub trait Statements: Database + Dropped {
+        /// How a transaction begins, where plain BEGIN will not do.
+        const BEGIN: Option<&'static str>;
 
         /// Fails unless the database, not only sqlx, has a transaction open that can commit.
         fn prove(connection: &mut Self::Connection) -> impl Future<Output = Result<()>> + Send;
-
-        /// Makes sure, without waiting, that a rollback finds a transaction: sqlx gives a
-        /// connection back to its pool as one in a transaction when the rollback fails.
-        fn revive(connection: &mut Self::Connection);
 
         fn insert(
             connection: &mut Self::Connection,
@@ -46,96 +42,6 @@ mod private {
             connection: &mut Self::Connection,
             accept: &Accept<'_>,
         ) -> impl Future<Output = Result<Accepted>> + Send;
-    }
-}
-
-/// An owned sqlx transaction, as `outbox.begin(&pool)` opens it.
-pub struct SqlxTx<DB: Dialect> {
-    /// `None` only while it ends.
-    tx: Option<Transaction<'static, DB>>,
-}
-
-impl<DB: Dialect> SqlxTx<DB> {
-    fn open(&mut self) -> &mut Transaction<'static, DB> {
-        self.tx.as_mut().expect(OWNED)
-    }
-
-    /// Nothing is written once sqlx believes the transaction over: it would commit by itself.
-    fn live(&mut self) -> Result<&mut DB::Connection> {
-        let tx = self.open();
-        require_transaction::<DB>(tx)?;
-        Ok(tx)
-    }
-}
-
-const OWNED: &str = "only `commit`, `rollback` and `drop` take it, and they own it";
-
-impl<DB: Dialect> Drop for SqlxTx<DB> {
-    fn drop(&mut self) {
-        if let Some(tx) = &mut self.tx {
-            DB::revive(tx);
-        }
-    }
-}
-
-impl<DB: Dialect> fmt::Debug for SqlxTx<DB> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqlxTx").field("database", &DB::NAME).finish_non_exhaustive()
-    }
-}
-
-impl<DB: Dialect> Begin for &Pool<DB> {
-    type Tx = SqlxTx<DB>;
-
-    async fn begin(self) -> Result<SqlxTx<DB>> {
-        Ok(SqlxTx { tx: Some(DB::begin(self).await?) })
-    }
-}
-
-impl<DB: Dialect> OpenTx for SqlxTx<DB> {
-    type Connection = DB::Connection;
-
-    fn connection(&self) -> &DB::Connection {
-        self.tx.as_ref().expect(OWNED)
-    }
-
-    fn connection_mut(&mut self) -> &mut DB::Connection {
-        self.open()
-    }
-
-    async fn insert(&mut self, insert: &Insert<'_>) -> Result<()> {
-        DB::insert(self.live()?, insert).await
-    }
-
-    async fn prove(&mut self) -> Result<()> {
-        DB::prove(self.live()?).await
-    }
-
-    async fn savepoint(&mut self) -> Result<()> {
-        Ok(<DB::TransactionManager>::begin(self.live()?, None).await?)
-    }
-
-    async fn release(&mut self) -> Result<()> {
-        Ok(<DB::TransactionManager>::commit(self.open()).await?)
-    }
-
-    async fn rollback_to(&mut self) -> Result<()> {
-        Ok(<DB::TransactionManager>::rollback(self.open()).await?)
-    }
-
-    fn abandon(&mut self) {
-        <DB::TransactionManager>::start_rollback(self.open());
-    }
-
-    async fn commit(mut self) -> Result<()> {
-        let tx = self.tx.take().expect(OWNED);
-        tx.commit().await.map_err(commit_failed)
-    }
-
-    async fn rollback(mut self) -> Result<()> {
-        DB::revive(self.open());
-        let tx = self.tx.take().expect(OWNED);
-        Ok(tx.rollback().await?)
     }
 }
 
@@ -195,23 +101,6 @@ fn require_transaction<DB: Database>(connection: &DB::Connection) -> Result<()> 
         ErrorKind::NoTransaction,
         "this connection has no transaction open: begin one with sqlx, and emit into that",
     ))
-}
-
-/// An answer means that the database decided against it; silence means nobody knows.
-fn commit_failed(source: sqlx::Error) -> Error {
-    let answered = match &source {
-        sqlx::Error::Database(answer) => {
-            let code = answer.code().unwrap_or_default();
-            // A server that goes down may have committed before it said goodbye.
-            !(code.len() == 5 && (code.starts_with("08") || code.starts_with("57P")))
-        }
-        _ => false,
-    };
-    if answered {
-        return Error::from(source).leaving(TxFate::RolledBack);
-    }
-    let message = "the commit was sent and no answer came: it may or may not have happened";
-    Error::new(ErrorKind::CommitUnknown, message).caused_by(source)
 }
 
 /// Statements are split so that none grows without bound.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sqlx::{Sqlite, Transaction};
+use sqlx::Sqlite;
 
 use super::{SqliteStore, micros, sql};
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, Seq, ShardId};
+use crate::pooled::PooledTx;
 use crate::store::{Settle, Settled, Settlement, Status};
 use crate::verdict::Verdict;
 
@@ -34,7 +35,7 @@ pub(super) async fn settle(store: &SqliteStore, settle: &Settle) -> Result<Settl
 /// The newest epoch named for each shard, and whether the shard is held at it.
 async fn fence(
     store: &SqliteStore,
-    tx: &mut Transaction<'static, Sqlite>,
+    tx: &mut PooledTx<Sqlite>,
     settle: &Settle,
 ) -> Result<BTreeMap<ShardId, (Epoch, bool)>> {
     let mut fence = BTreeMap::new();
@@ -50,7 +51,7 @@ async fn fence(
 
 async fn is_held(
     store: &SqliteStore,
-    tx: &mut Transaction<'static, Sqlite>,
+    tx: &mut PooledTx<Sqlite>,
     owner: &OwnerId,
     shard: ShardId,
     epoch: Epoch,
@@ -66,7 +67,7 @@ async fn is_held(
 
 async fn write(
     store: &SqliteStore,
-    tx: &mut Transaction<'static, Sqlite>,
+    tx: &mut PooledTx<Sqlite>,
     statement: &'static str,
     rows: Vec<Value>,
 ) -> Result<impl Iterator<Item = Seq>> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 use time::OffsetDateTime;
 
 use super::private::Statements;
@@ -44,18 +44,13 @@ where consumer_name = $1 and source = $2 and event_id = $3";
 const MOST_ROWS: usize = 5000;
 
 impl Statements for Postgres {
-    async fn begin(pool: &PgPool) -> Result<Transaction<'static, Self>> {
-        Ok(pool.begin().await?)
-    }
+    const BEGIN: Option<&'static str> = None;
 
     /// Any statement fails in an aborted transaction, whose COMMIT would answer with success.
     async fn prove(connection: &mut PgConnection) -> Result<()> {
         sqlx::query("select 1").execute(connection).await.map_err(refused)?;
         Ok(())
     }
-
-    /// PostgreSQL answers a rollback without a transaction with a warning.
-    fn revive(_: &mut PgConnection) {}
 
     async fn insert(connection: &mut PgConnection, insert: &Insert<'_>) -> Result<()> {
         let sql = insert.tables.render(INSERT);

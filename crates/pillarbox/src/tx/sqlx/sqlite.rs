@@ -1,9 +1,6 @@
 //! Rows into a SQLite transaction.
 
-use std::pin::pin;
-use std::task::{Context, Waker};
-
-use sqlx::{AssertSqlSafe, QueryBuilder, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use sqlx::{AssertSqlSafe, QueryBuilder, Sqlite, SqliteConnection};
 
 use super::partition_key;
 use super::private::Statements;
@@ -34,9 +31,7 @@ const MOST_ROWS: usize = 500;
 impl Statements for Sqlite {
     /// Immediate: a business transaction that reads first would fail at its first write when
     /// another one wrote in between, and no waiting would help.
-    async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Self>> {
-        Ok(pool.begin_with("begin immediate").await?)
-    }
+    const BEGIN: Option<&'static str> = Some("begin immediate");
 
     /// SQLite ends a transaction by itself on a full disk or an `or rollback` conflict, and what
     /// follows commits statement by statement. A live one answers a second BEGIN with an error.
@@ -50,13 +45,6 @@ impl Statements for Sqlite {
                 Err(Error::new(ErrorKind::NoTransaction, message).leaving(TxFate::RolledBack))
             }
         }
-    }
-
-    /// One poll hands the statement to the connection's own thread, which runs it before
-    /// anything that follows.
-    fn revive(connection: &mut SqliteConnection) {
-        let mut begin = pin!(sqlx::raw_sql("begin").execute(connection));
-        let _ = begin.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 
     async fn insert(connection: &mut SqliteConnection, insert: &Insert<'_>) -> Result<()> {

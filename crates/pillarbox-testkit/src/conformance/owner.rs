@@ -1,0 +1,184 @@
+//! What the cases have at hand: events to emit, and an owner that reads and settles.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use pillarbox::store::{
+    Holding, Lease, Pending, Read, Renewal, Settle, Settled, Settlement, ShardRead, Status, Take,
+};
+use pillarbox::{Envelope, ErrorText, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Verdict};
+
+use crate::backend::{Backend, from_head};
+
+/// Longer than any case: leases end only where a case lets them.
+pub(crate) const LEASE: Duration = Duration::from_secs(86_400);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+/// More than any case emits.
+pub(crate) const ALL: u32 = 10_000;
+
+/// An event that is ordered by this key.
+pub(crate) fn keyed(key: &str) -> Envelope {
+    Envelope::json("order.placed", key).unwrap().key(Key::Given(key.to_owned())).unwrap()
+}
+
+/// An event that is ordered by nothing.
+pub(crate) fn free() -> Envelope {
+    Envelope::json("mail.sent", &7).unwrap()
+}
+
+/// Commits events in one transaction, in this order.
+pub(crate) async fn emit<B: Backend>(
+    backend: &B,
+    envelopes: impl IntoIterator<Item = Envelope>,
+) -> Vec<EventId> {
+    let mut ids = Vec::new();
+    let mut tx = Outbox::new().begin(backend.pool()).await.unwrap();
+    for envelope in envelopes {
+        ids.extend(tx.emit_envelope(envelope).await.unwrap());
+    }
+    tx.commit().await.unwrap();
+    ids
+}
+
+/// Commits one event.
+pub(crate) async fn emit_one<B: Backend>(backend: &B, envelope: Envelope) -> EventId {
+    emit(backend, [envelope]).await.remove(0)
+}
+
+/// Where an event is in its life; `None` when it is not there.
+pub(crate) async fn status<B: Backend>(backend: &B, id: &EventId) -> Option<Status> {
+    backend.store().event(id).await.unwrap().map(|stored| stored.status)
+}
+
+/// All shards that the store has.
+pub(crate) async fn shards(store: &dyn Store) -> Vec<ShardId> {
+    let count = store.layout().await.unwrap().shards.get();
+    (0..i16::try_from(count).unwrap()).map(ShardId).collect()
+}
+
+/// Reads every shard from its head.
+pub(crate) async fn read_all<B: Backend>(backend: &B) -> Vec<Pending> {
+    read_above(backend, Seq::START).await
+}
+
+/// Reads every shard above this floor.
+pub(crate) async fn read_above<B: Backend>(backend: &B, floor: Seq) -> Vec<Pending> {
+    let store = backend.store();
+    let shards = shards(&*store).await;
+    let shards = shards.into_iter().map(|shard| ShardRead { shard, floor }).collect();
+    store.read(&Read { shards, limit: ALL }).await.unwrap()
+}
+
+/// The row of an event among those that were read.
+pub(crate) fn row<'r>(rows: &'r [Pending], id: &EventId) -> &'r Pending {
+    find(rows, id).unwrap_or_else(|| panic!("event {id} was not read"))
+}
+
+/// The row of an event, if it was read.
+pub(crate) fn find<'r>(rows: &'r [Pending], id: &EventId) -> Option<&'r Pending> {
+    rows.iter().find(|row| id_of(row) == id)
+}
+
+/// The event id of a row.
+pub(crate) fn id_of(row: &Pending) -> &EventId {
+    row.event.as_ref().unwrap().event_id()
+}
+
+pub(crate) fn retry(delay: Duration) -> Verdict {
+    Verdict::Retry { delay, error: ErrorText::new("socket closed") }
+}
+
+pub(crate) fn dead() -> Verdict {
+    Verdict::Dead { error: ErrorText::new("no such customer") }
+}
+
+pub(crate) fn held() -> Verdict {
+    Verdict::Held { error: ErrorText::new("no such customer") }
+}
+
+/// A relay's part of the protocol, by hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) id: OwnerId,
+    pub(crate) holdings: Vec<Holding>,
+}
+
+impl Owner {
+    /// An owner that nobody knows yet.
+    pub(crate) fn unknown<B: Backend>(backend: &B) -> Self {
+        Self { store: backend.store(), id: OwnerId::generate(), holdings: Vec::new() }
+    }
+
+    /// An owner with a lease and no shards.
+    pub(crate) async fn joined<B: Backend>(backend: &B) -> Self {
+        let owner = Self::unknown(backend);
+        owner.store.join(&owner.lease()).await.unwrap();
+        owner
+    }
+
+    /// An owner of every shard that is free.
+    pub(crate) async fn of_all<B: Backend>(backend: &B) -> Self {
+        let mut owner = Self::joined(backend).await;
+        owner.take(u16::MAX).await;
+        owner
+    }
+
+    pub(crate) fn lease(&self) -> Lease {
+        Lease { owner: self.id.clone(), length: LEASE, wants: u16::MAX }
+    }
+
+    pub(crate) async fn renew(&self) -> Renewal {
+        self.store.renew(&self.lease()).await.unwrap()
+    }
+
+    /// Takes shards and gives those that were added.
+    pub(crate) async fn take(&mut self, most: u16) -> Vec<Holding> {
+        let taken = self.store.take(&Take { owner: self.id.clone(), most }).await.unwrap();
+        self.holdings.extend(&taken);
+        taken
+    }
+
+    pub(crate) async fn release(&self, holdings: &[Holding]) -> u64 {
+        self.store.release(&self.id, holdings).await.unwrap()
+    }
+
+    /// Reads its shards from their heads.
+    pub(crate) async fn read(&self) -> Vec<Pending> {
+        let shards = self.holdings.iter().map(|holding| from_head(holding.shard)).collect();
+        self.store.read(&Read { shards, limit: ALL }).await.unwrap()
+    }
+
+    /// A verdict on a row, fenced by what this owner holds.
+    pub(crate) fn settlement(&self, row: &Pending, verdict: Verdict) -> Settlement {
+        let holding = self.holdings.iter().find(|holding| holding.shard == row.shard);
+        Settlement {
+            shard: row.shard,
+            epoch: holding.expect("the shard is held").epoch,
+            seq: row.seq,
+            token: row.token,
+            verdict,
+            settled_by: Some("mailer".to_owned()),
+        }
+    }
+
+    pub(crate) async fn settle(&self, settlements: Vec<Settlement>) -> Settled {
+        self.store.settle(&Settle { owner: self.id.clone(), settlements }).await.unwrap()
+    }
+
+    /// Settles one row.
+    pub(crate) async fn judge(&self, row: &Pending, verdict: Verdict) -> Settled {
+        self.settle(vec![self.settlement(row, verdict)]).await
+    }
+
+    /// Reads one event and settles it.
+    pub(crate) async fn judge_id(&self, id: &EventId, verdict: Verdict) {
+        let rows = self.read().await;
+        let settled = self.judge(row(&rows, id), verdict).await;
+        assert_eq!(settled.applied.len(), 1, "the verdict on {id} was not written: {settled:?}");
+    }
+}
+
+/// The shards of holdings, to compare sets of them.
+pub(crate) fn shards_of(holdings: &[Holding]) -> HashSet<ShardId> {
+    holdings.iter().map(|holding| holding.shard).collect()
+}

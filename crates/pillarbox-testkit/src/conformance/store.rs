@@ -1,0 +1,148 @@
+//! Cases of the [`Store`](pillarbox::Store) contract.
+
+pub mod cancellation;
+pub mod concurrency;
+pub mod delay;
+pub mod fence;
+pub mod lease;
+pub mod migrate;
+pub mod order;
+pub mod payload;
+pub mod purge;
+pub mod replay;
+pub mod seq;
+pub mod settle;
+pub mod stats;
+pub mod takeover;
+
+/// Tests a store: `store_conformance!(name_of_the_module, YourBackend);`.
+///
+/// One test per case, named `<module>::<group>::<case>`. The crate needs `tokio` with `macros`
+/// and `rt`.
+#[macro_export]
+macro_rules! store_conformance {
+    ($module:ident, $backend:ty) => {
+        $crate::__suite! { $module, $backend, store {
+            lease {
+                a_lease_is_renewed,
+                an_owner_that_left_has_lost_its_lease,
+                an_owner_that_was_removed_has_lost_its_lease,
+                a_lapsed_lease_is_renewed_until_someone_takes,
+                an_unknown_owner_takes_nothing,
+                a_removed_owner_takes_nothing,
+            }
+            takeover {
+                free_shards_come_with_a_first_epoch,
+                lapsed_shards_go_to_the_taker_with_the_next_epoch,
+                a_living_owner_keeps_its_shards,
+                released_shards_are_free_at_once,
+                leaving_frees_every_shard,
+                no_more_is_taken_than_was_asked_for,
+                shards_in_hand_are_not_taken_again,
+                a_release_of_an_old_epoch_frees_nothing,
+            }
+            fence {
+                a_verdict_after_a_takeover_changes_nothing,
+                a_verdict_of_an_older_epoch_changes_nothing,
+                a_verdict_after_a_release_changes_nothing,
+                a_verdict_on_an_old_token_changes_nothing,
+                a_repeated_verdict_applies_once,
+                held_shards_settle_beside_refused_ones,
+                a_settle_sees_a_takeover_that_commits_while_it_waits,
+                a_takeover_waits_for_a_settle_that_passed_its_fence,
+            }
+            order {
+                rows_come_in_the_order_of_their_transaction,
+                rows_come_by_seq_within_a_shard,
+                a_key_is_always_in_one_shard,
+                a_late_commit_is_read_from_the_head,
+                a_read_begins_above_its_floor,
+                a_row_behind_a_new_one_of_its_key_says_so,
+                a_row_behind_a_delayed_one_of_its_key_says_so,
+                a_row_behind_a_retried_one_of_its_key_says_so,
+                a_row_behind_a_held_one_of_its_key_says_so,
+                a_row_behind_a_final_one_is_free,
+                a_row_behind_another_key_is_free,
+                a_row_without_a_key_is_never_behind,
+                a_row_read_from_the_head_is_not_behind,
+                a_key_is_read_from_its_head,
+                a_key_is_read_up_to_the_limit,
+                the_limit_counts_for_each_shard,
+                only_the_shards_asked_for_are_read,
+            }
+            settle {
+                done_keeps_the_row_and_ends_its_wait,
+                delete_removes_the_row,
+                retry_counts_an_attempt_and_waits,
+                defer_waits_without_counting,
+                dead_leaves_the_line,
+                held_stays_in_the_line,
+                a_held_row_takes_no_verdict,
+                a_long_error_is_cut,
+                every_verdict_moves_the_token,
+                verdicts_mix_over_shards_and_kinds,
+                two_thousand_verdicts_go_in_one_call,
+                no_verdicts_are_no_error,
+            }
+            delay {
+                a_delayed_row_is_read_with_its_wait,
+                a_delayed_row_becomes_due,
+                a_moment_given_is_kept_to_the_microsecond,
+                a_retried_row_becomes_due,
+            }
+            replay {
+                a_dead_letter_becomes_new,
+                a_held_event_becomes_new,
+                what_is_not_dead_is_not_replayed,
+                a_late_verdict_does_not_swallow_a_replay,
+                a_replay_moves_the_token,
+            }
+            purge {
+                done_rows_go_when_they_are_old,
+                dead_rows_go_when_they_are_old,
+                young_rows_stay,
+                no_more_goes_than_the_limit,
+                waiting_and_held_rows_never_go,
+                a_replayed_row_stays,
+                a_row_replayed_while_the_purge_waits_stays,
+            }
+            stats {
+                an_empty_store_counts_nothing,
+                events_are_counted_by_status,
+                the_oldest_due_event_gives_the_lag,
+                living_owners_and_their_shards_are_counted,
+            }
+            migrate {
+                migrating_again_changes_nothing,
+                ten_at_once_succeed,
+                missing_tables_are_a_schema_error,
+                newer_tables_are_a_schema_error,
+                two_prefixes_do_not_see_each_other,
+            }
+            seq {
+                seq_grows_with_every_insert,
+                a_deleted_seq_is_never_used_again,
+            }
+            payload {
+                any_event_comes_back_as_it_went,
+                odd_json_comes_back_byte_for_byte,
+                the_deepest_and_the_largest_payload_pass,
+                a_full_set_of_headers_keeps_its_order,
+                every_part_of_an_envelope_comes_back,
+                an_unknown_event_is_none,
+            }
+            concurrency {
+                no_shard_is_held_twice_at_one_epoch,
+                a_stale_owner_changes_nothing,
+                two_settles_of_one_verdict_apply_once,
+            }
+            cancellation {
+                a_dropped_settle_applies_all_or_nothing,
+                a_dropped_take_takes_all_or_nothing,
+                dropped_reads_leave_the_store_usable,
+                a_dropped_join_can_be_repeated,
+                a_dropped_leave_is_whole,
+            }
+        } }
+    };
+}

@@ -1,0 +1,93 @@
+//! Concurrency: many owners at once, and none of them holds what another does.
+
+use std::{collections::HashSet, sync::Mutex};
+
+use futures_util::future::{join, join_all};
+use pillarbox::store::{Holding, Renewal, Settled, Status};
+use pillarbox::{Epoch, ShardId, Token, Verdict};
+
+use crate::backend::Backend;
+use crate::conformance::owner::{Owner, dead, emit_one, keyed, retry, shards};
+
+const OWNERS: usize = 8;
+const ROUNDS: usize = 40;
+
+/// Owners that join, take, give back, die and leave all at once never get the same holding.
+pub async fn no_shard_is_held_twice_at_one_epoch<B: Backend>(backend: &B) {
+    let seen = Mutex::new(HashSet::new());
+
+    join_all((0..OWNERS).map(|number| lives(backend, number, &seen))).await;
+
+    let highest = seen.into_inner().unwrap().into_iter().map(|(_, epoch)| epoch).max();
+    assert!(highest > Some(Epoch(2)), "hardly anything changed hands: {highest:?}");
+    assert!(!Owner::of_all(backend).await.holdings.is_empty());
+}
+
+/// An owner that was taken over can settle, renew and release as it likes: nothing moves.
+pub async fn a_stale_owner_changes_nothing<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    let stale = Owner::of_all(backend).await;
+    let rows = stale.read().await;
+    let mut heir = Owner::joined(backend).await;
+    backend.expire(&stale.id).await;
+    heir.take(u16::MAX).await;
+
+    let (settled, renewal) = join(stale.judge(&rows[0], dead()), stale.renew()).await;
+    let released = stale.release(&stale.holdings).await;
+    stale.store.leave(&stale.id).await.unwrap();
+
+    assert_eq!(settled.applied, []);
+    assert_eq!((renewal, released), (Renewal::Lost, 0));
+    assert!(Owner::of_all(backend).await.holdings.is_empty(), "the heir's shards are its own");
+    let stored = backend.store().event(&id).await.unwrap().unwrap();
+    assert_eq!((stored.status, stored.token, stored.attempts), (Status::New, Token(0), 0));
+    assert_eq!(heir.release(&heir.holdings).await, shards(&*heir.store).await.len() as u64);
+}
+
+/// The same settle sent twice at the same moment is written once.
+pub async fn two_settles_of_one_verdict_apply_once<B: Backend>(backend: &B) {
+    for _ in 0..20 {
+        let id = emit_one(backend, keyed("a")).await;
+        let owner = Owner::of_all(backend).await;
+        let rows = owner.read().await;
+        let verdict = || retry(Default::default());
+
+        let (one, two) =
+            join(owner.judge(&rows[0], verdict()), owner.judge(&rows[0], verdict())).await;
+
+        let once = Settled { applied: vec![rows[0].seq], refused: vec![] };
+        let both = [one, two];
+        assert!(both.contains(&once) && both.contains(&Settled::default()), "{both:?}");
+        let stored = backend.store().event(&id).await.unwrap().unwrap();
+        assert_eq!((stored.attempts, stored.token), (1, Token(1)));
+        owner.judge_id(&id, Verdict::Delete).await;
+        owner.store.leave(&owner.id).await.unwrap();
+    }
+}
+
+/// One owner after another, each with another end.
+async fn lives<B: Backend>(backend: &B, number: usize, seen: &Mutex<HashSet<(ShardId, Epoch)>>) {
+    for round in 0..ROUNDS {
+        let mut owner = Owner::joined(backend).await;
+        for most in [1, 5, u16::try_from(8 + number).unwrap()] {
+            note(seen, &owner.take(most).await);
+            owner.renew().await;
+        }
+        match (number + round) % 3 {
+            0 => owner.store.leave(&owner.id).await.unwrap(),
+            1 => backend.expire(&owner.id).await,
+            _ => {
+                owner.release(&owner.holdings).await;
+                backend.expire(&owner.id).await;
+            }
+        }
+    }
+}
+
+fn note(seen: &Mutex<HashSet<(ShardId, Epoch)>>, taken: &[Holding]) {
+    let mut seen = seen.lock().unwrap();
+    for holding in taken {
+        let is_new = seen.insert((holding.shard, holding.epoch));
+        assert!(is_new, "{:?} was given out twice at {:?}", holding.shard, holding.epoch);
+    }
+}

@@ -1,0 +1,90 @@
+//! Migrate: the tables come to be, once, and are what this library needs.
+
+use futures_util::future::join_all;
+use pillarbox::store::{Layout, Status};
+use pillarbox::{ErrorKind, Outbox, TablePrefix};
+
+use crate::backend::{Backend, Need};
+use crate::conformance::owner::{emit_one, free, keyed, status};
+use crate::run::lacks;
+
+/// A second migration keeps what is there.
+pub async fn migrating_again_changes_nothing<B: Backend>(backend: &B) {
+    let store = backend.store();
+    let before = store.layout().await.unwrap();
+    let id = emit_one(backend, keyed("a")).await;
+
+    store.migrate().await.unwrap();
+
+    assert_eq!(store.layout().await.unwrap(), before);
+    assert_eq!(status(backend, &id).await, Some(Status::New));
+}
+
+/// Ten processes that start together all succeed.
+pub async fn ten_at_once_succeed<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    let stores = join_all((0..10).map(|_| backend.store_at(prefix("fresh_")))).await;
+
+    let migrated = join_all(stores.iter().map(|store| store.migrate())).await;
+
+    for (store, result) in stores.iter().zip(migrated) {
+        result.unwrap();
+        assert_eq!(store.layout().await.unwrap(), layout(backend).await);
+    }
+}
+
+/// Tables that are not there are a schema error, and say so by kind.
+pub async fn missing_tables_are_a_schema_error<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    let store = backend.store_at(prefix("absent_")).await;
+
+    assert_eq!(store.layout().await.unwrap_err().kind(), ErrorKind::Schema);
+    assert_eq!(store.stats().await.unwrap_err().kind(), ErrorKind::Schema);
+}
+
+/// Tables of a newer library are refused, by `layout` and by `migrate`.
+pub async fn newer_tables_are_a_schema_error<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    let prefix = prefix("newer_");
+    let store = backend.store_at(prefix.clone()).await;
+    store.migrate().await.unwrap();
+    backend.pretend_newer(&prefix).await;
+
+    let fresh = backend.store_at(prefix).await;
+    assert_eq!(fresh.layout().await.unwrap_err().kind(), ErrorKind::Schema);
+    assert_eq!(fresh.migrate().await.unwrap_err().kind(), ErrorKind::Schema);
+}
+
+/// Two sets of tables in one database know nothing of each other.
+pub async fn two_prefixes_do_not_see_each_other<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    let (one, two) = (prefix("one_"), prefix("two_"));
+    let (first, second) = (backend.store_at(one.clone()).await, backend.store_at(two).await);
+    first.migrate().await.unwrap();
+    second.migrate().await.unwrap();
+
+    let outbox = Outbox::new().prefix(one);
+    let mut tx = outbox.begin(backend.pool()).await.unwrap();
+    tx.emit_envelope(free()).await.unwrap();
+    tx.commit().await.unwrap();
+
+    assert_eq!(first.stats().await.unwrap().new, 1);
+    assert_eq!(second.stats().await.unwrap().new, 0);
+    assert_eq!(backend.store().stats().await.unwrap().new, 0);
+}
+
+async fn layout<B: Backend>(backend: &B) -> Layout {
+    backend.store().layout().await.unwrap()
+}
+
+fn prefix(text: &'static str) -> TablePrefix {
+    TablePrefix::new(text).unwrap()
+}

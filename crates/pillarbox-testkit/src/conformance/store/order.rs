@@ -1,0 +1,237 @@
+//! Order: in which rows are read, and which of them must wait.
+
+use std::collections::HashMap;
+
+use pillarbox::store::{Pending, Read, ReadKey};
+use pillarbox::{Envelope, EventId, Key, Outbox, Seq, ShardId, Verdict};
+
+use crate::backend::{Backend, Need, OwnTx, from_head};
+use crate::conformance::owner::{
+    ALL, HOUR, Owner, dead, emit, emit_one, find, free, held, id_of, keyed, read_above, read_all,
+    retry, row, shards,
+};
+use crate::run::lacks;
+
+/// Events of one transaction have growing seqs, in the order they were emitted.
+pub async fn rows_come_in_the_order_of_their_transaction<B: Backend>(backend: &B) {
+    let ids = emit(backend, (0..50).map(|_| keyed("a"))).await;
+
+    let rows = read_all(backend).await;
+
+    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), ids.iter().collect::<Vec<_>>());
+    assert!(rows.is_sorted_by(|one, next| one.seq < next.seq));
+}
+
+/// Each shard's rows come by seq, whichever transaction and key they are of.
+pub async fn rows_come_by_seq_within_a_shard<B: Backend>(backend: &B) {
+    for round in 0..3 {
+        emit(backend, (0..40).map(|n| keyed(&format!("{n}")))).await;
+        emit(backend, (0..20).map(|_| free())).await;
+        assert_eq!(read_all(backend).await.len(), (round + 1) * 60);
+    }
+
+    let mut last: HashMap<ShardId, Seq> = HashMap::new();
+    for row in read_all(backend).await {
+        let before = last.insert(row.shard, row.seq);
+        assert!(before.is_none_or(|before| before < row.seq), "shard {:?}", row.shard);
+    }
+}
+
+/// A key has one shard, whether it is given or comes from the aggregate.
+pub async fn a_key_is_always_in_one_shard<B: Backend>(backend: &B) {
+    let about = |id: &str| free().aggregate("order", id).unwrap();
+    let given = |id: &str| about("other").key(Key::Given(format!("order/{id}"))).unwrap();
+    emit(backend, (0..30).map(|n| about(&n.to_string()))).await;
+    emit(backend, (0..30).map(|n| given(&n.to_string()))).await;
+
+    let mut shard_of: HashMap<String, ShardId> = HashMap::new();
+    for row in read_all(backend).await {
+        let key = row.key.expect("every one of them is ordered");
+        assert_eq!(*shard_of.entry(key).or_insert(row.shard), row.shard);
+    }
+    assert_eq!(shard_of.len(), 30, "`order/7` is one key, however it came about");
+}
+
+/// A transaction that commits late with a low seq is still found, in its place.
+pub async fn a_late_commit_is_read_from_the_head<B: Backend>(backend: &B) {
+    if lacks(backend, Need::ConcurrentWriters) {
+        return;
+    }
+    let mut slow = backend.own().await;
+    let low = slow.emit(&Outbox::new(), keyed("a")).await.unwrap().unwrap();
+    let high = emit_one(backend, keyed("a")).await;
+    let before = read_all(backend).await;
+
+    slow.commit().await.unwrap();
+    let after = read_all(backend).await;
+
+    assert_eq!(before.iter().map(id_of).collect::<Vec<_>>(), [&high]);
+    assert_eq!(after.iter().map(id_of).collect::<Vec<_>>(), [&low, &high]);
+    let above = read_above(backend, after[0].seq).await;
+    assert!(row(&above, &high).behind, "its key's older row waits at the floor");
+}
+
+/// Rows at or below the floor are not read.
+pub async fn a_read_begins_above_its_floor<B: Backend>(backend: &B) {
+    let ids = emit(backend, (0..5).map(|_| free())).await;
+    let floor = row(&read_all(backend).await, &ids[2]).seq;
+
+    let rows = read_above(backend, floor).await;
+
+    assert!(ids[..3].iter().all(|id| find(&rows, id).is_none()));
+    assert!(ids[3..].iter().all(|id| find(&rows, id).is_some()));
+}
+
+/// An older new row of the key at or below the floor holds the younger one back.
+pub async fn a_row_behind_a_new_one_of_its_key_says_so<B: Backend>(backend: &B) {
+    let (_, rows) = pair(backend, keyed("a"), None).await;
+
+    assert!(rows[0].behind);
+}
+
+/// An older row that is not due holds its key all the same.
+pub async fn a_row_behind_a_delayed_one_of_its_key_says_so<B: Backend>(backend: &B) {
+    let (_, rows) = pair(backend, keyed("a").deliver_after(HOUR), None).await;
+
+    assert!(rows[0].behind);
+}
+
+/// An older row that waits for another try holds its key.
+pub async fn a_row_behind_a_retried_one_of_its_key_says_so<B: Backend>(backend: &B) {
+    let (_, rows) = pair(backend, keyed("a"), Some(retry(HOUR))).await;
+
+    assert!(rows[0].behind);
+}
+
+/// An older row that was given up and held keeps its key waiting.
+pub async fn a_row_behind_a_held_one_of_its_key_says_so<B: Backend>(backend: &B) {
+    let (_, rows) = pair(backend, keyed("a"), Some(held())).await;
+
+    assert!(rows[0].behind);
+}
+
+/// An older row that is done, deleted or dead blocks nobody.
+pub async fn a_row_behind_a_final_one_is_free<B: Backend>(backend: &B) {
+    for verdict in [Verdict::Done, Verdict::Delete, dead()] {
+        let (younger, rows) = pair(backend, keyed("a"), Some(verdict.clone())).await;
+        assert!(!row(&rows, &younger).behind, "after {verdict:?}");
+        let owner = Owner::of_all(backend).await;
+        owner.judge_id(&younger, Verdict::Delete).await;
+        owner.store.leave(&owner.id).await.unwrap();
+    }
+}
+
+/// Another key's older row, in whichever shard, holds nobody back.
+pub async fn a_row_behind_another_key_is_free<B: Backend>(backend: &B) {
+    let others = (0..100).map(|n| keyed(&format!("b{n}")));
+    let ids = emit(backend, others.chain([keyed("a")])).await;
+    let rows = read_all(backend).await;
+    let floor = rows.iter().map(|row| row.seq).filter(|seq| *seq < row(&rows, &ids[100]).seq);
+
+    let above = read_above(backend, floor.max().unwrap()).await;
+
+    assert!(!row(&above, &ids[100]).behind);
+}
+
+/// A row without a key waits for nobody, and nobody waits for it.
+pub async fn a_row_without_a_key_is_never_behind<B: Backend>(backend: &B) {
+    let (_, rows) = pair(backend, free(), None).await;
+    assert!(!rows[0].behind, "behind a row that has no key");
+
+    let ids = emit(backend, (0..5).map(|_| free())).await;
+    let floor = row(&read_all(backend).await, &ids[0]).seq;
+    assert!(read_above(backend, floor).await.iter().all(|row| !row.behind));
+}
+
+/// From the head, the order of the rows says it all.
+pub async fn a_row_read_from_the_head_is_not_behind<B: Backend>(backend: &B) {
+    emit(backend, (0..5).map(|_| keyed("a"))).await;
+
+    assert!(read_all(backend).await.iter().all(|row| !row.behind));
+}
+
+/// `read_key` gives the waiting rows of one key, due or not, held too, and no other's.
+pub async fn a_key_is_read_from_its_head<B: Backend>(backend: &B) {
+    let mut envelopes = vec![keyed("a"), keyed("b"), keyed("a").deliver_after(HOUR), keyed("a")];
+    envelopes.extend([keyed("a/1"), keyed("A"), free()]);
+    let ids = emit(backend, envelopes).await;
+    let owner = Owner::of_all(backend).await;
+    owner.judge_id(&ids[0], held()).await;
+
+    let rows = read_key(backend, &ids[0], ALL).await;
+    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&ids[0], &ids[2], &ids[3]]);
+
+    let store = backend.store();
+    store.replay(&ids[..1]).await.unwrap();
+    owner.judge_id(&ids[0], Verdict::Done).await;
+    let rows = store.read_key(&key_of(&rows[1], ALL)).await.unwrap();
+    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&ids[2], &ids[3]]);
+}
+
+/// `read_key` gives no more rows than asked for, the oldest first.
+pub async fn a_key_is_read_up_to_the_limit<B: Backend>(backend: &B) {
+    let ids = emit(backend, (0..5).map(|_| keyed("a"))).await;
+
+    let rows = read_key(backend, &ids[0], 2).await;
+
+    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&ids[0], &ids[1]]);
+}
+
+/// A busy shard does not use up the places of the others.
+pub async fn the_limit_counts_for_each_shard<B: Backend>(backend: &B) {
+    emit(backend, (0..300).map(|n| keyed(&format!("{}", n % 30)))).await;
+    let all = read_all(backend).await;
+    let store = backend.store();
+    let wanted = shards(&*store).await.into_iter().map(from_head).collect();
+
+    let rows = store.read(&Read { shards: wanted, limit: 3 }).await.unwrap();
+
+    for shard in shards(&*store).await {
+        let of = |rows: &[Pending]| -> Vec<Seq> {
+            rows.iter().filter(|row| row.shard == shard).map(|row| row.seq).collect()
+        };
+        let first: Vec<_> = of(&all).into_iter().take(3).collect();
+        assert_eq!(of(&rows), first, "shard {shard:?}");
+    }
+}
+
+/// A read gives rows of the shards it names and no others.
+pub async fn only_the_shards_asked_for_are_read<B: Backend>(backend: &B) {
+    emit(backend, (0..100).map(|n| keyed(&n.to_string()))).await;
+    let store = backend.store();
+    let shard = read_all(backend).await[0].shard;
+
+    let rows = store.read(&Read { shards: vec![from_head(shard)], limit: ALL }).await.unwrap();
+    let none = store.read(&Read { shards: vec![], limit: ALL }).await.unwrap();
+
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.shard == shard));
+    assert!(none.is_empty());
+}
+
+/// Emits an older event, settles it, emits a younger one of key `a`, and reads above the older.
+async fn pair<B: Backend>(
+    backend: &B,
+    older: Envelope,
+    verdict: Option<Verdict>,
+) -> (EventId, Vec<Pending>) {
+    let id = emit_one(backend, older).await;
+    let floor = row(&read_all(backend).await, &id).seq;
+    if let Some(verdict) = verdict {
+        let owner = Owner::of_all(backend).await;
+        owner.judge_id(&id, verdict).await;
+        owner.store.leave(&owner.id).await.unwrap();
+    }
+    let younger = emit_one(backend, keyed("a")).await;
+    let rows = read_above(backend, floor).await;
+    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&younger]);
+    (younger, rows)
+}
+
+async fn read_key<B: Backend>(backend: &B, id: &EventId, limit: u32) -> Vec<Pending> {
+    let rows = read_all(backend).await;
+    backend.store().read_key(&key_of(row(&rows, id), limit)).await.unwrap()
+}
+
+fn key_of(row: &Pending, limit: u32) -> ReadKey {
+    ReadKey { shard: row.shard, key: row.key.clone().unwrap(), limit }
+}

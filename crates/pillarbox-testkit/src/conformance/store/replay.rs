@@ -1,0 +1,86 @@
+//! Replay: dead letters get another life, and nothing takes it from them.
+
+use std::time::Duration;
+
+use pillarbox::store::Status;
+use pillarbox::{EventId, Token, Verdict};
+
+use crate::backend::Backend;
+use crate::conformance::owner::{
+    HOUR, Owner, dead, emit, emit_one, held, keyed, read_all, retry, row, status,
+};
+
+/// A dead letter is new again, due at once, with no attempt counted.
+pub async fn a_dead_letter_becomes_new<B: Backend>(backend: &B) {
+    becomes_new(backend, dead()).await;
+}
+
+/// A held event is new again, and its key goes on.
+pub async fn a_held_event_becomes_new<B: Backend>(backend: &B) {
+    becomes_new(backend, held()).await;
+}
+
+/// What was delivered, what waits and what does not exist is left alone.
+pub async fn what_is_not_dead_is_not_replayed<B: Backend>(backend: &B) {
+    let ids = emit(backend, ["new", "done", "retry", "dead"].map(keyed)).await;
+    let owner = Owner::of_all(backend).await;
+    owner.judge_id(&ids[1], Verdict::Done).await;
+    owner.judge_id(&ids[2], retry(HOUR)).await;
+    owner.judge_id(&ids[3], dead()).await;
+
+    let asked: Vec<_> = ids.iter().cloned().chain([EventId::generate()]).collect();
+    let replayed = backend.store().replay(&asked).await.unwrap();
+
+    assert_eq!(replayed, 1);
+    assert_eq!(status(backend, &ids[0]).await, Some(Status::New));
+    assert_eq!(status(backend, &ids[1]).await, Some(Status::Done));
+    assert_eq!(status(backend, &ids[2]).await, Some(Status::Retry));
+    assert_eq!(status(backend, &ids[3]).await, Some(Status::New));
+    assert_eq!(backend.store().replay(&[]).await.unwrap(), 0);
+}
+
+/// A verdict that is repeated after an operator's replay finds another token, and is nothing.
+pub async fn a_late_verdict_does_not_swallow_a_replay<B: Backend>(backend: &B) {
+    for verdict in [dead(), held()] {
+        let id = emit_one(backend, keyed("a")).await;
+        let owner = Owner::of_all(backend).await;
+        let rows = owner.read().await;
+        assert_eq!(owner.judge(row(&rows, &id), verdict.clone()).await.applied.len(), 1);
+        backend.store().replay(std::slice::from_ref(&id)).await.unwrap();
+
+        let repeated = owner.judge(row(&rows, &id), verdict).await;
+
+        assert!(repeated.applied.is_empty());
+        assert_eq!(status(backend, &id).await, Some(Status::New));
+        owner.judge_id(&id, Verdict::Delete).await;
+        owner.store.leave(&owner.id).await.unwrap();
+    }
+}
+
+/// A replay adds one to the token.
+pub async fn a_replay_moves_the_token<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    Owner::of_all(backend).await.judge_id(&id, dead()).await;
+    let store = backend.store();
+    let before = store.event(&id).await.unwrap().unwrap().token;
+
+    store.replay(std::slice::from_ref(&id)).await.unwrap();
+
+    let after = store.event(&id).await.unwrap().unwrap().token;
+    assert_eq!(after, Token(before.0 + 1));
+}
+
+async fn becomes_new<B: Backend>(backend: &B, verdict: Verdict) {
+    let id = emit_one(backend, keyed("a")).await;
+    let owner = Owner::of_all(backend).await;
+    owner.judge_id(&id, verdict).await;
+
+    assert_eq!(backend.store().replay(std::slice::from_ref(&id)).await.unwrap(), 1);
+
+    let rows = read_all(backend).await;
+    let again = row(&rows, &id);
+    assert_eq!((again.status, again.attempts, again.due_in), (Status::New, 0, Duration::ZERO));
+    let stored = backend.store().event(&id).await.unwrap().unwrap();
+    assert_eq!(stored.done_at, None);
+    assert_eq!(owner.judge(again, Verdict::Done).await.applied.len(), 1, "it can be settled");
+}

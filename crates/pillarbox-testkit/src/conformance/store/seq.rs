@@ -1,0 +1,39 @@
+//! Seq: places in the table are given out once.
+
+use pillarbox::{EventId, Seq, Verdict};
+
+use crate::backend::Backend;
+use crate::conformance::owner::{Owner, emit, emit_one, free};
+
+/// Every later insert has a greater seq, in one transaction and across.
+pub async fn seq_grows_with_every_insert<B: Backend>(backend: &B) {
+    let mut ids = emit(backend, (0..20).map(|_| free())).await;
+    for _ in 0..5 {
+        ids.extend(emit(backend, [free(), free()]).await);
+    }
+
+    let mut seqs = Vec::new();
+    for id in &ids {
+        seqs.push(seq(backend, id).await);
+    }
+
+    assert!(seqs.is_sorted_by(|one, next| one < next), "{seqs:?}");
+    assert!(seqs[0] > Seq::START);
+}
+
+/// The seq of the newest row is not given out again when that row is deleted.
+pub async fn a_deleted_seq_is_never_used_again<B: Backend>(backend: &B) {
+    let owner = Owner::of_all(backend).await;
+    let mut last = Seq::START;
+    for _ in 0..3 {
+        let id = emit_one(backend, free()).await;
+        let now = seq(backend, &id).await;
+        assert!(now > last, "{now:?} after {last:?}");
+        owner.judge_id(&id, Verdict::Delete).await;
+        last = now;
+    }
+}
+
+async fn seq<B: Backend>(backend: &B, id: &EventId) -> Seq {
+    backend.store().event(id).await.unwrap().unwrap().seq
+}

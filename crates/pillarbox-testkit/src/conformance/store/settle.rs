@@ -1,0 +1,166 @@
+//! Settle: what each verdict leaves behind.
+
+use std::{collections::HashSet, time::Duration};
+
+use pillarbox::store::{Settled, Status, StoredEvent};
+use pillarbox::{ErrorText, EventId, MAX_ERROR_TEXT, Token, Verdict};
+
+use crate::backend::Backend;
+use crate::conformance::owner::{
+    HOUR, Owner, dead, emit, emit_one, find, free, held, keyed, read_all, retry, row, status,
+};
+
+/// A delivered row is kept, marked and dated, and is not read again.
+pub async fn done_keeps_the_row_and_ends_its_wait<B: Backend>(backend: &B) {
+    let (id, stored) = settled(backend, Verdict::Done).await;
+
+    let stored = stored.expect("it is kept");
+    assert_eq!((stored.status, stored.attempts), (Status::Done, 0));
+    assert!(stored.done_at.is_some_and(|done| done >= stored.created_at));
+    assert_eq!(stored.settled_by.as_deref(), Some("mailer"));
+    assert!(find(&read_all(backend).await, &id).is_none());
+}
+
+/// A delivered row that need not be kept is gone.
+pub async fn delete_removes_the_row<B: Backend>(backend: &B) {
+    let (id, stored) = settled(backend, Verdict::Delete).await;
+
+    assert!(stored.is_none());
+    assert!(find(&read_all(backend).await, &id).is_none());
+}
+
+/// A failed row has one more attempt, the cause, and a wait by the database's clock.
+pub async fn retry_counts_an_attempt_and_waits<B: Backend>(backend: &B) {
+    let (id, stored) = settled(backend, retry(HOUR)).await;
+
+    let stored = stored.unwrap();
+    assert_eq!((stored.status, stored.attempts), (Status::Retry, 1));
+    assert_eq!(stored.last_error.as_deref(), Some("socket closed"));
+    assert_eq!(stored.done_at, None);
+    let rows = read_all(backend).await;
+    let due_in = row(&rows, &id).due_in;
+    assert!(due_in > HOUR / 2 && due_in <= HOUR, "due in {due_in:?}");
+    assert_eq!((row(&rows, &id).status, row(&rows, &id).attempts), (Status::Retry, 1));
+}
+
+/// A deferred row waits too, but its attempts stay.
+pub async fn defer_waits_without_counting<B: Backend>(backend: &B) {
+    let verdict = Verdict::Defer { delay: HOUR, error: ErrorText::new("bank is closed") };
+    let (id, stored) = settled(backend, verdict).await;
+
+    let stored = stored.unwrap();
+    assert_eq!((stored.status, stored.attempts), (Status::Retry, 0));
+    assert_eq!(stored.last_error.as_deref(), Some("bank is closed"));
+    let due_in = row(&read_all(backend).await, &id).due_in;
+    assert!(due_in > HOUR / 2 && due_in <= HOUR, "due in {due_in:?}");
+}
+
+/// A dead letter keeps its cause and its date, and is not read again.
+pub async fn dead_leaves_the_line<B: Backend>(backend: &B) {
+    let (id, stored) = settled(backend, dead()).await;
+
+    let stored = stored.unwrap();
+    assert_eq!((stored.status, stored.attempts), (Status::Dead, 1));
+    assert_eq!(stored.last_error.as_deref(), Some("no such customer"));
+    assert!(stored.done_at.is_some());
+    assert!(find(&read_all(backend).await, &id).is_none());
+}
+
+/// A held row is a dead letter that is still read, so that its key is seen to wait.
+pub async fn held_stays_in_the_line<B: Backend>(backend: &B) {
+    let (id, stored) = settled(backend, held()).await;
+
+    assert_eq!(stored.unwrap().status, Status::Held);
+    let rows = read_all(backend).await;
+    assert_eq!(row(&rows, &id).status, Status::Held);
+}
+
+/// A held row waits for a human: no verdict moves it, also with the right token.
+pub async fn a_held_row_takes_no_verdict<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    let owner = Owner::of_all(backend).await;
+    owner.judge_id(&id, held()).await;
+    let rows = owner.read().await;
+
+    let settled = owner.judge(row(&rows, &id), Verdict::Done).await;
+
+    assert_eq!(settled, Settled::default());
+    assert_eq!(status(backend, &id).await, Some(Status::Held));
+}
+
+/// A cause of 5,000 characters is kept up to the limit, whole characters only.
+pub async fn a_long_error_is_cut<B: Backend>(backend: &B) {
+    let error = ErrorText::new(&format!("\0{}", "ß🦀".repeat(2500)));
+
+    let (_, stored) = settled(backend, Verdict::Dead { error }).await;
+
+    let kept = stored.unwrap().last_error.unwrap();
+    assert_eq!(kept, "ß🦀".repeat(MAX_ERROR_TEXT / 2));
+}
+
+/// Whatever the verdict, the token grows by one.
+pub async fn every_verdict_moves_the_token<B: Backend>(backend: &B) {
+    let defer = Verdict::Defer { delay: Duration::ZERO, error: ErrorText::new("later") };
+    for verdict in [Verdict::Done, retry(HOUR), defer, dead(), held()] {
+        let id = emit_one(backend, free()).await;
+        let owner = Owner::of_all(backend).await;
+        let before = row(&owner.read().await, &id).token;
+        owner.judge_id(&id, verdict.clone()).await;
+        owner.store.leave(&owner.id).await.unwrap();
+
+        let after = backend.store().event(&id).await.unwrap().unwrap().token;
+        assert_eq!(after, Token(before.0 + 1), "after {verdict:?}");
+    }
+}
+
+/// One call may carry every kind of verdict on rows of every shard; each row gets its own.
+pub async fn verdicts_mix_over_shards_and_kinds<B: Backend>(backend: &B) {
+    let ids = emit(backend, (0..200).map(|n| keyed(&n.to_string()))).await;
+    let owner = Owner::of_all(backend).await;
+    let rows = owner.read().await;
+    let kinds = [Verdict::Done, Verdict::Delete, retry(HOUR), dead(), held()];
+    let verdict = |n: usize| kinds[n % kinds.len()].clone();
+
+    let settlements = (0..).zip(&ids).map(|(n, id)| owner.settlement(row(&rows, id), verdict(n)));
+    let settled = owner.settle(settlements.collect()).await;
+
+    assert_eq!(settled.applied.len(), 200);
+    assert!(settled.refused.is_empty());
+    let expected =
+        [Some(Status::Done), None, Some(Status::Retry), Some(Status::Dead), Some(Status::Held)];
+    for (n, id) in ids.iter().enumerate() {
+        assert_eq!(status(backend, id).await, expected[n % kinds.len()], "event {n}");
+    }
+}
+
+/// A call may be as large as what a relay has unsettled at most.
+pub async fn two_thousand_verdicts_go_in_one_call<B: Backend>(backend: &B) {
+    emit(backend, (0..2000).map(|n| keyed(&(n % 500).to_string()))).await;
+    let owner = Owner::of_all(backend).await;
+    let rows = owner.read().await;
+    assert_eq!(rows.len(), 2000);
+
+    let verdict = |n: usize| if n.is_multiple_of(2) { Verdict::Done } else { retry(HOUR) };
+    let settlements = rows.iter().enumerate().map(|(n, row)| owner.settlement(row, verdict(n)));
+    let settled = owner.settle(settlements.collect()).await;
+
+    let applied: HashSet<_> = settled.applied.iter().collect();
+    assert_eq!((applied.len(), settled.applied.len()), (2000, 2000));
+    let stats = backend.store().stats().await.unwrap();
+    assert_eq!((stats.new, stats.retry), (0, 1000));
+}
+
+/// A settle without verdicts does nothing.
+pub async fn no_verdicts_are_no_error<B: Backend>(backend: &B) {
+    let owner = Owner::of_all(backend).await;
+
+    assert_eq!(owner.settle(vec![]).await, Settled::default());
+}
+
+/// Emits one event, settles it, and gives what is left of it.
+async fn settled<B: Backend>(backend: &B, verdict: Verdict) -> (EventId, Option<StoredEvent>) {
+    let id = emit_one(backend, keyed("a")).await;
+    Owner::of_all(backend).await.judge_id(&id, verdict).await;
+    let stored = backend.store().event(&id).await.unwrap();
+    (id, stored)
+}

@@ -1,0 +1,57 @@
+//! Stats: what the gauges show.
+
+use pillarbox::Verdict;
+use pillarbox::store::Stats;
+
+use crate::backend::Backend;
+use crate::conformance::owner::{
+    HOUR, Owner, dead, emit, emit_one, free, held, keyed, retry, shards,
+};
+
+/// Nothing there, nothing counted, no lag.
+pub async fn an_empty_store_counts_nothing<B: Backend>(backend: &B) {
+    assert_eq!(backend.store().stats().await.unwrap(), Stats::default());
+}
+
+/// Every status has its own number; what is done has none.
+pub async fn events_are_counted_by_status<B: Backend>(backend: &B) {
+    let verdicts = [Verdict::Done, retry(HOUR), retry(HOUR), dead(), held(), held(), held()];
+    let ids = emit(backend, (0..9).map(|n| keyed(&n.to_string()))).await;
+    let owner = Owner::of_all(backend).await;
+    for (id, verdict) in ids.iter().zip(verdicts) {
+        owner.judge_id(id, verdict).await;
+    }
+
+    let stats = backend.store().stats().await.unwrap();
+
+    assert_eq!((stats.new, stats.retry, stats.dead, stats.held), (2, 2, 1, 3));
+}
+
+/// The lag is that of the oldest due event; one that is not due has none.
+pub async fn the_oldest_due_event_gives_the_lag<B: Backend>(backend: &B) {
+    let store = backend.store();
+    emit_one(backend, free().deliver_after(HOUR * 20)).await;
+    assert_eq!(store.stats().await.unwrap().oldest_lag, None);
+
+    let old = emit_one(backend, free()).await;
+    backend.age(&old, HOUR).await;
+    emit_one(backend, free()).await;
+
+    let lag = store.stats().await.unwrap().oldest_lag.expect("an event is due");
+    assert!(lag >= HOUR && lag < HOUR * 2, "the lag is {lag:?}");
+}
+
+/// Owners count while their lease lives, and shards while their owner does.
+pub async fn living_owners_and_their_shards_are_counted<B: Backend>(backend: &B) {
+    let store = backend.store();
+    let all = shards(&*store).await.len() as u64;
+    let holder = Owner::of_all(backend).await;
+    Owner::joined(backend).await;
+    let stats = store.stats().await.unwrap();
+    assert_eq!((stats.owners, stats.owned_shards), (2, all));
+
+    backend.expire(&holder.id).await;
+
+    let stats = store.stats().await.unwrap();
+    assert_eq!((stats.owners, stats.owned_shards), (1, 0));
+}

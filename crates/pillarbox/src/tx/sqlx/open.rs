@@ -1,0 +1,97 @@
+//! A transaction that we began, and whose end we see.
+
+use std::fmt;
+
+use sqlx::Pool;
+
+use super::{Dialect, require_transaction};
+use crate::error::{Error, ErrorKind, Result, TxFate};
+use crate::pooled::PooledTx;
+use crate::tx::{Begin, Insert, OpenTx};
+
+/// An owned sqlx transaction, as `outbox.begin(&pool)` opens it.
+pub struct SqlxTx<DB: Dialect>(PooledTx<DB>);
+
+impl<DB: Dialect> SqlxTx<DB> {
+    /// Nothing is written once sqlx believes the transaction over: it would commit by itself.
+    fn live(&mut self) -> Result<&mut DB::Connection> {
+        require_transaction::<DB>(&self.0)?;
+        Ok(&mut self.0)
+    }
+}
+
+impl<DB: Dialect> fmt::Debug for SqlxTx<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqlxTx").field(&self.0).finish()
+    }
+}
+
+impl<DB: Dialect> Begin for &Pool<DB> {
+    type Tx = SqlxTx<DB>;
+
+    async fn begin(self) -> Result<SqlxTx<DB>> {
+        Ok(SqlxTx(PooledTx::begin(self, DB::BEGIN).await?))
+    }
+}
+
+impl<DB: Dialect> OpenTx for SqlxTx<DB> {
+    type Connection = DB::Connection;
+
+    fn connection(&self) -> &DB::Connection {
+        &self.0
+    }
+
+    fn connection_mut(&mut self) -> &mut DB::Connection {
+        &mut self.0
+    }
+
+    async fn insert(&mut self, insert: &Insert<'_>) -> Result<()> {
+        DB::insert(self.live()?, insert).await
+    }
+
+    async fn prove(&mut self) -> Result<()> {
+        DB::prove(self.live()?).await
+    }
+
+    async fn savepoint(&mut self) -> Result<()> {
+        self.live()?;
+        Ok(self.0.savepoint().await?)
+    }
+
+    async fn release(&mut self) -> Result<()> {
+        Ok(self.0.release().await?)
+    }
+
+    async fn rollback_to(&mut self) -> Result<()> {
+        Ok(self.0.rollback_to().await?)
+    }
+
+    fn abandon(&mut self) {
+        self.0.abandon();
+    }
+
+    async fn commit(self) -> Result<()> {
+        self.0.commit().await.map_err(commit_failed)
+    }
+
+    async fn rollback(self) -> Result<()> {
+        Ok(self.0.rollback().await?)
+    }
+}
+
+/// An answer means that the database decided against it; silence means nobody knows.
+fn commit_failed(source: sqlx::Error) -> Error {
+    let answered = match &source {
+        sqlx::Error::Database(answer) => {
+            let code = answer.code().unwrap_or_default();
+            // A server that goes down may have committed before it said goodbye.
+            !(code.len() == 5 && (code.starts_with("08") || code.starts_with("57P")))
+        }
+        _ => false,
+    };
+    if answered {
+        return Error::from(source).leaving(TxFate::RolledBack);
+    }
+    let message = "the commit was sent and no answer came: it may or may not have happened";
+    Error::new(ErrorKind::CommitUnknown, message).caused_by(source)
+}
