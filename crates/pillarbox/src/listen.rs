@@ -274,6 +274,11 @@ fn decode<E: Event>(envelope: &Envelope) -> Result<E, Failure> {
             "event version is {version}, the listener reads {ours}"
         )));
     }
-    serde_json::from_slice(envelope.payload().as_bytes())
-        .map_err(|error| Failure::dead(format!("the payload does not decode: {error}")))
+    // The error's own text may quote the payload, which belongs neither into logs nor columns.
+    serde_json::from_slice(envelope.payload().as_bytes()).map_err(|error| {
+        let (kind, line, column) = (error.classify(), error.line(), error.column());
+        Failure::dead(format!(
+            "the payload does not decode ({kind:?}, line {line}, column {column})"
+        ))
+    })
 }

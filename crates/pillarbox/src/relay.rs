@@ -6,6 +6,7 @@ mod engine;
 mod handle;
 mod lease;
 mod settings;
+mod settle;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,6 +15,7 @@ use tracing::{info, warn};
 use self::board::{Board, Pages};
 use self::deliver::Courier;
 use self::engine::{Engine, Work};
+use self::handle::AbortOnDrop;
 pub use self::handle::RelayHandle;
 use self::lease::{Heartbeat, Tenure};
 pub use self::settings::Settings;
@@ -121,6 +123,24 @@ impl Relay {
     /// Dropped half-way it is like a killed process: what was not settled is delivered again,
     /// by whoever takes the shards when the lease has run out.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        self.start().await?.run_until(shutdown).await;
+        Ok(())
+    }
+
+    /// Delivers in the background until the handle says stop.
+    ///
+    /// # Errors
+    /// As [`run_until`](Self::run_until), before anything is spawned.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, nothing runs.
+    pub async fn spawn(self) -> Result<RelayHandle> {
+        let wake = self.wake.clone();
+        Ok(RelayHandle::spawn(wake, self.start().await?))
+    }
+
+    /// Everything that can be refused: settings, tables, entering as an owner.
+    async fn start(self) -> Result<Started> {
         self.settings.check()?;
         let layout = self.store.layout().await?;
         let tenure = Tenure::new();
@@ -134,29 +154,7 @@ impl Relay {
         };
         heartbeat.join().await?;
         info!(owner = %tenure.owner, store = self.store.name(), "relay started");
-        let (store, patience) = (Arc::clone(&self.store), self.settings.drain.max(SECOND));
-        let beating = handle::AbortOnDrop(tokio::spawn(heartbeat.run()));
-        self.engine(Arc::clone(&tenure)).run(shutdown).await;
-        drop(beating);
-        let left = tokio::time::timeout(patience, store.leave(&tenure.owner)).await;
-        if !matches!(left, Ok(Ok(()))) {
-            warn!(owner = %tenure.owner, "shards not given back, they are free when the lease ends");
-        }
-        info!(owner = %tenure.owner, "relay stopped");
-        Ok(())
-    }
-
-    /// Delivers in the background until the handle says stop.
-    ///
-    /// # Errors
-    /// As [`run_until`](Self::run_until), before anything is spawned.
-    ///
-    /// # Cancel safety
-    /// Dropped before it returns, nothing runs.
-    pub async fn spawn(self) -> Result<RelayHandle> {
-        self.settings.check()?;
-        self.store.layout().await?;
-        Ok(RelayHandle::spawn(self))
+        Ok(Started { heartbeat, engine: self.engine(tenure) })
     }
 
     fn engine(self, tenure: Arc<Tenure>) -> Engine {
@@ -184,6 +182,28 @@ impl Relay {
             wake: self.wake,
             work: Work::new(),
         }
+    }
+}
+
+/// A relay that has entered as an owner.
+#[derive(Debug)]
+struct Started {
+    heartbeat: Heartbeat,
+    engine: Engine,
+}
+
+impl Started {
+    async fn run_until(self, shutdown: impl Future<Output = ()>) {
+        let (store, owner) = (Arc::clone(&self.engine.store), self.engine.tenure.owner.clone());
+        let patience = self.engine.settings.drain.max(SECOND);
+        let beating = AbortOnDrop(tokio::spawn(self.heartbeat.run()));
+        self.engine.run(shutdown).await;
+        drop(beating);
+        let left = tokio::time::timeout(patience, store.leave(&owner)).await;
+        if !matches!(left, Ok(Ok(()))) {
+            warn!(%owner, "shards not given back, they are free when the lease ends");
+        }
+        info!(%owner, "relay stopped");
     }
 }
 

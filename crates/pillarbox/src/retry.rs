@@ -68,6 +68,9 @@ pub(crate) enum OnDone {
     Delete,
 }
 
+/// A century is as good as for ever, and no clock overflows with it.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
+
 /// The rules by which a delivery is judged.
 #[derive(Debug)]
 pub(crate) struct Judge {
@@ -99,12 +102,12 @@ impl Judge {
         let error = ErrorText::new(&failure.to_string());
         let failed = delivered.attempts.saturating_add(1);
         match failure.next() {
-            Next::Defer(delay) => Verdict::Defer { delay, error },
+            Next::Defer(delay) => Verdict::Defer { delay: delay.min(LONGEST), error },
             Next::Dead => self.give_up(delivered.keyed, error),
             _ if failed >= self.max_attempts => self.give_up(delivered.keyed, error),
-            Next::RetryAfter(delay) => Verdict::Retry { delay, error },
+            Next::RetryAfter(delay) => Verdict::Retry { delay: delay.min(LONGEST), error },
             Next::Retry => {
-                let delay = self.policy.delay(failed).mul_f64(delivered.jitter);
+                let delay = self.policy.delay(failed).min(LONGEST).mul_f64(delivered.jitter);
                 Verdict::Retry { delay, error }
             }
         }
@@ -176,6 +179,13 @@ mod tests {
         let verdict = judge(Err(Failure::defer(delay, "closed")), 9, OnDead::Skip);
 
         assert_eq!(verdict, Verdict::Defer { delay, error: error("closed") });
+    }
+
+    #[test]
+    fn a_wait_without_end_is_a_century() {
+        let verdict = judge(Err(Failure::defer(Duration::MAX, "never")), 0, OnDead::Skip);
+
+        assert_eq!(verdict, Verdict::Defer { delay: LONGEST, error: error("never") });
     }
 
     #[test]

@@ -50,7 +50,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn renew(&self, lease: &Lease) -> Result<Renewal>;
 
     /// Removes owners whose lease has lapsed and takes shards without an owner, all in one
-    /// transaction. Takes nothing for an owner that is not entered.
+    /// transaction. A shard that is this owner's and not in `held` counts as free: the answer to
+    /// an earlier take was lost. Takes nothing for an owner that is not entered.
     async fn take(&self, take: &Take) -> Result<Vec<Holding>>;
 
     /// Gives shards back that are still held at these epochs.
@@ -115,6 +116,8 @@ pub struct Take {
     pub owner: OwnerId,
     /// How many more at most.
     pub most: u16,
+    /// What it knows to hold already.
+    pub held: Vec<ShardId>,
 }
 
 /// A shard in someone's hands.

@@ -133,7 +133,9 @@ impl Owner {
 
     /// Takes shards and gives those that were added.
     pub(crate) async fn take(&mut self, most: u16) -> Vec<Holding> {
-        let taken = self.store.take(&Take { owner: self.id.clone(), most }).await.unwrap();
+        let held = self.holdings.iter().map(|holding| holding.shard).collect();
+        let take = Take { owner: self.id.clone(), most, held };
+        let taken = self.store.take(&take).await.unwrap();
         self.holdings.extend(&taken);
         taken
     }

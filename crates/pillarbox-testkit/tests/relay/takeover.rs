@@ -49,7 +49,7 @@ pub(crate) async fn a_lapsed_owner_is_taken_over_from(place: &Place) {
     let gone = OwnerId::generate();
     let length = Duration::from_millis(200);
     store.join(&Lease { owner: gone.clone(), length, wants: 64 }).await.unwrap();
-    let taken = store.take(&Take { owner: gone, most: 64 }).await.unwrap();
+    let taken = store.take(&Take { owner: gone, most: 64, held: vec![] }).await.unwrap();
     assert!(!taken.is_empty());
     place.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
 

@@ -1,9 +1,10 @@
 -- Creates every table of the outbox and the inbox. New tables only: locks nothing that exists.
--- Times are microseconds since 1970, from the database's clock.
+-- Times are microseconds since 1970, from the database's clock. Strict: what another language
+-- writes has the right type, or is refused where it can be seen.
 
 create table {p}outbox_event (
     -- Autoincrement: without it a deleted number would be given out again.
-    seq integer primary key autoincrement,
+    seq integer primary key autoincrement check (seq > 0),
     event_id text not null unique default (lower(hex(randomblob(16))))
         check (length(event_id) between 1 and 36),
     event_type text not null check (length(event_type) between 1 and 128),
@@ -41,8 +42,12 @@ create table {p}outbox_event (
     locked_by text,
     locked_until integer,
     lock_token integer not null default 0,
-    check ((payload is null) <> (payload_bytes is null))
-);
+    check ((payload is null) <> (payload_bytes is null)),
+    check (attempts between 0 and 2147483647 and lock_token between 0 and 2147483647),
+    -- The years 1 to 9999, in microseconds.
+    check (available_at between -62135596800000000 and 253402300799999999),
+    check (occurred_at between -62135596800000000 and 253402300799999999)
+) strict;
 
 -- Pending rows only, so that the cost of a read does not grow with the rows that are kept.
 create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where status in (0, 2, 4);
@@ -55,13 +60,13 @@ create table {p}outbox_owner (
     owner text primary key,
     lease_until integer not null,
     wants integer not null
-) without rowid;
+) strict, without rowid;
 
 create table {p}outbox_shard (
     shard integer primary key,
     owner text,
     epoch integer not null default 0
-);
+) strict;
 insert into {p}outbox_shard (shard) values (0);
 
 create table {p}outbox_setting (
@@ -69,7 +74,7 @@ create table {p}outbox_setting (
     claim text not null,
     shards integer not null,
     ordered text not null
-);
+) strict;
 insert into {p}outbox_setting (id, claim, shards, ordered) values (1, 'shards', 1, 'key');
 
 create table {p}outbox_audit (
@@ -81,7 +86,7 @@ create table {p}outbox_audit (
     extra text,
     at integer not null
         default (cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000)
-);
+) strict;
 create index {p}outbox_audit_event on {p}outbox_audit (event_id, id);
 create index {p}outbox_audit_at on {p}outbox_audit (at);
 
@@ -94,5 +99,5 @@ create table {p}inbox_processed (
     processed_at integer not null
         default (cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000),
     primary key (consumer_name, source, event_id)
-) without rowid;
+) strict, without rowid;
 create index {p}inbox_processed_at on {p}inbox_processed (processed_at);

@@ -137,9 +137,7 @@ impl<T: OpenTx> OutboxTx<T> {
     /// Dropped before `COMMIT` is sent, it rolls back; after that the outcome is unknown.
     pub async fn commit(mut self) -> Result<()> {
         let ready = self.write().await;
-        let Some(tx) = self.tx.take() else {
-            return ready;
-        };
+        let Some(tx) = self.tx.take() else { return ready };
         let committed = match ready {
             Ok(()) => tx.commit().await,
             Err(error) => {
@@ -163,9 +161,7 @@ impl<T: OpenTx> OutboxTx<T> {
     /// # Cancel safety
     /// Dropped half-way, it still rolls back.
     pub async fn rollback(mut self) -> Result<()> {
-        let Some(tx) = self.tx.take() else {
-            return Ok(());
-        };
+        let Some(tx) = self.tx.take() else { return Ok(()) };
         let result = tx.rollback().await;
         self.rolled_back();
         result
@@ -185,9 +181,7 @@ impl<T: OpenTx> OutboxTx<T> {
                 "a savepoint was given up half-way, what the transaction holds is unknown";
             return Err(Error::new(ErrorKind::NoTransaction, message));
         }
-        let Self { outbox, tx: Some(tx), buffer, .. } = self else {
-            return Ok(());
-        };
+        let Self { outbox, tx: Some(tx), buffer, .. } = self else { return Ok(()) };
         if buffer.is_empty() {
             return tx.prove().await;
         }

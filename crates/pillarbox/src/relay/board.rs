@@ -38,7 +38,11 @@ pub(super) struct Board {
     key_reads: VecDeque<LaneKey>,
     /// Settled while a read was under way, which may still show them as they were.
     settled_during_read: Vec<Seq>,
+    /// Lanes to be read once the read under way, which may show them as they were, has ended.
+    doubtful: Vec<LaneKey>,
     read_under_way: bool,
+    /// Whether the last read was of a key: keys and shards take turns.
+    key_was_last: bool,
 }
 
 /// How much to read at a time.
@@ -57,8 +61,14 @@ struct Shard {
     floor: Seq,
     /// Whether a read may find something new.
     hungry: bool,
-    /// The last page was full, and only a settle makes room for the rows behind it.
+    /// The read under way was begun for it. One begun before it was lost and taken again shows
+    /// what was decided since as undecided: its rows do not count.
+    asked: bool,
+    /// The last page was full: there are rows behind it.
     more: bool,
+    /// To be read from its head, once the pass under way has come to its end: a pass that is cut
+    /// short again and again would never reach the rows behind a crowd that waits.
+    again: bool,
     /// When the first delayed row without a key is due.
     next_due: Option<Instant>,
 }
@@ -90,7 +100,9 @@ impl Board {
             ready: VecDeque::new(),
             key_reads: VecDeque::new(),
             settled_during_read: Vec::new(),
+            doubtful: Vec::new(),
             read_under_way: false,
+            key_was_last: false,
         }
     }
 
@@ -105,7 +117,9 @@ impl Board {
                 epoch: *epoch,
                 floor: Seq::START,
                 hungry: true,
+                asked: false,
                 more: false,
+                again: false,
                 next_due: None,
             });
         }
@@ -121,16 +135,16 @@ impl Board {
         for row in gone {
             self.known.remove(&row.seq);
             if let Some(lane) = row.key.and_then(|key| self.lanes.get_mut(&(shard, key))) {
-                lane.busy = false;
+                lane.end_turn(row.seq);
             }
         }
         for (_, lane) in self.lanes.iter_mut().filter(|((of, _), _)| *of == shard) {
             for seq in lane.drop_queue() {
                 self.known.remove(&seq);
             }
-            lane.parked = None;
+            (lane.parked, lane.reading) = (None, false);
         }
-        self.lanes.retain(|(of, _), lane| *of != shard || lane.busy);
+        self.lanes.retain(|(of, _), lane| *of != shard || lane.busy.is_some());
         self.parked.retain(|(of, _), _| *of != shard);
         self.due.retain(|(_, (of, _))| *of != shard);
         self.key_reads.retain(|(of, _)| *of != shard);
@@ -149,9 +163,7 @@ impl Board {
     /// Turns to what has become due.
     pub(super) fn tick(&mut self, now: Instant) {
         while self.due.first().is_some_and(|(when, _)| *when <= now) {
-            let Some((_, lane_key)) = self.due.pop_first() else {
-                break;
-            };
+            let Some((_, lane_key)) = self.due.pop_first() else { break };
             self.want_key(lane_key);
         }
         for shard in self.shards.values_mut() {
@@ -174,42 +186,64 @@ impl Board {
         if self.read_under_way {
             return None;
         }
-        let wanted = self.next_key_read().or_else(|| self.next_shard_read())?;
+        let wanted = if self.key_was_last {
+            self.next_shard_read().or_else(|| self.next_key_read())?
+        } else {
+            self.next_key_read().or_else(|| self.next_shard_read())?
+        };
+        self.key_was_last = matches!(wanted, Wanted::Key(_));
         self.read_under_way = true;
         Some(wanted)
     }
 
     fn next_key_read(&mut self) -> Option<Wanted> {
+        // Keys are read ahead of room, but not without bound.
+        if self.known.len() > usize::try_from(self.pages.batch).unwrap_or(usize::MAX) {
+            return None;
+        }
         let (shard, key) = self.key_reads.pop_front()?;
-        Some(Wanted::Key(ReadKey {
-            shard,
-            key,
-            limit: (self.pages.batch / 8).max(self.pages.least),
-        }))
+        if let Some(state) = self.shards.get_mut(&shard) {
+            state.asked = true;
+        }
+        Some(Wanted::Key(ReadKey { shard, key, limit: self.pages.least }))
     }
 
+    /// Reads hungry shards together, except those whose page would show mostly rows in hand:
+    /// they are read one at a time, with a larger page.
     fn next_shard_read(&mut self) -> Option<Wanted> {
         // Only when half empty, so that every page brings rows that are not in hand yet.
         if self.known.len() > usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX) {
             return None;
         }
-        let hungry = self.shards.iter_mut().filter(|(_, state)| state.hungry);
-        let shards: Vec<ShardRead> = hungry
-            .map(|(shard, state)| {
-                state.hungry = false;
-                ShardRead { shard: *shard, floor: state.floor }
-            })
-            .collect();
-        let count = u32::try_from(shards.len()).ok().filter(|count| *count > 0)?;
-        let in_hand = u32::try_from(self.most_in_one_shard()).unwrap_or(self.pages.batch);
-        let limit = (self.pages.batch / count).max(self.pages.least).saturating_add(in_hand);
-        Some(Wanted::Shards { shards, limit })
+        let in_hand = self.in_hand();
+        let of = |shard: &ShardId| in_hand.get(shard).copied().unwrap_or(0);
+        let hungry = self.shards.iter().filter(|(_, state)| state.hungry).map(|(shard, _)| *shard);
+        let hungry: Vec<ShardId> = hungry.collect();
+        let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
+        let fair = (self.pages.batch / count).max(self.pages.least);
+        let light: Vec<ShardId> = hungry.iter().filter(|shard| of(shard) < fair).copied().collect();
+        let (wanted, limit) = match (light.is_empty(), hungry.first()) {
+            (true, Some(heavy)) => (vec![*heavy], of(heavy).saturating_add(fair)),
+            _ => (light, fair.saturating_mul(2)),
+        };
+        Some(Wanted::Shards { shards: self.feed(&wanted), limit })
     }
 
-    fn most_in_one_shard(&self) -> usize {
-        let mut counts: HashMap<ShardId, usize> = HashMap::new();
+    fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {
+        let mut reads = Vec::new();
+        for shard in wanted {
+            if let Some(state) = self.shards.get_mut(shard) {
+                (state.hungry, state.asked) = (false, true);
+                reads.push(ShardRead { shard: *shard, floor: state.floor });
+            }
+        }
+        reads
+    }
+
+    fn in_hand(&self) -> HashMap<ShardId, u32> {
+        let mut counts = HashMap::new();
         self.known.values().for_each(|shard| *counts.entry(*shard).or_default() += 1);
-        counts.into_values().max().unwrap_or(0)
+        counts
     }
 
     /// A read failed: what it was for is still to be read.
@@ -234,91 +268,96 @@ impl Board {
         Some((row, shard.epoch))
     }
 
-    /// A row was not delivered after all: it is to be read again.
-    pub(super) fn put_back(&mut self, ticket: &Ticket) {
-        self.known.remove(&ticket.seq);
-        self.start_over(ticket);
-    }
-
     /// A delivery is over, and its verdict is to be written.
     pub(super) fn judged(&mut self, ticket: &Ticket, verdict: &Verdict) {
-        let Some(lane_key) = ticket.lane() else {
+        // After a success the next one may start before this is written: a crash would repeat
+        // both, in order. After anything else the key waits for what is written.
+        if !matches!(verdict, Verdict::Done | Verdict::Delete) {
             return;
-        };
-        match verdict {
-            // The next one may start before this is written: a crash would repeat both, in order.
-            Verdict::Done | Verdict::Delete => {
-                if let Some(lane) = self.lanes.get_mut(&lane_key) {
-                    lane.busy = false;
-                }
-                self.go_on(&lane_key);
-            }
-            // Not before it is written: else a verdict that is lost lets a later one overtake.
-            Verdict::Dead { .. } => {}
-            Verdict::Retry { .. } | Verdict::Defer { .. } | Verdict::Held { .. } => {
-                self.drop_queue(&lane_key);
-                self.park(&lane_key, Parked { seq: ticket.seq, until: None });
-            }
         }
+        let Some(lane_key) = ticket.lane() else { return };
+        self.end_turn(&lane_key, ticket.seq);
+        self.go_on(&lane_key);
     }
 
     /// A verdict was written.
     pub(super) fn settled(&mut self, ticket: &Ticket, verdict: &Verdict, now: Instant) {
-        let until = match verdict {
-            Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => Some(now + *delay),
-            Verdict::Done | Verdict::Delete | Verdict::Dead { .. } | Verdict::Held { .. } => None,
-        };
         self.forget(ticket.seq);
-        match (ticket.lane(), until) {
-            (None, None) => {}
-            (None, Some(when)) => self.note_due(ticket.shard, when),
-            (Some(lane_key), until) => {
-                if !matches!(verdict, Verdict::Done | Verdict::Delete) {
-                    self.end_turn(&lane_key, ticket.seq, until);
-                }
-            }
-        }
-    }
-
-    /// The head of a lane has its verdict: the lane waits on, or goes on.
-    fn end_turn(&mut self, lane_key: &LaneKey, seq: Seq, until: Option<Instant>) {
-        let Some(lane) = self.lanes.get_mut(lane_key) else {
-            return;
+        let until = match verdict {
+            Verdict::Done | Verdict::Delete => return,
+            Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => Some(now + *delay),
+            Verdict::Dead { .. } | Verdict::Held { .. } => None,
         };
-        lane.busy = false;
-        match lane.parked {
-            Some(parked) if parked.seq == seq => self.park(lane_key, Parked { seq, until }),
-            Some(_) | None => self.go_on(lane_key),
+        let Some(lane_key) = ticket.lane() else {
+            return until.into_iter().for_each(|when| self.note_due(ticket.shard, when));
+        };
+        self.end_turn(&lane_key, ticket.seq);
+        if matches!(verdict, Verdict::Dead { .. }) {
+            return self.go_on(&lane_key);
         }
+        self.drop_queue(&lane_key);
+        self.park(&lane_key, Parked { seq: ticket.seq, until });
+        self.leave_if_lost(&lane_key);
     }
 
     /// A verdict did not apply: written before, or overtaken by an operator or another owner.
-    pub(super) fn overtaken(&mut self, ticket: &Ticket) {
+    pub(super) fn overtaken(&mut self, ticket: &Ticket, verdict: &Verdict) {
         self.forget(ticket.seq);
-        self.start_over(ticket);
-    }
-
-    /// Nothing is believed about the row's neighbourhood any more: read it again.
-    fn start_over(&mut self, ticket: &Ticket) {
         if let Some(shard) = self.shards.get_mut(&ticket.shard) {
             shard.start_over();
         }
-        let Some(lane_key) = ticket.lane() else {
-            return;
-        };
-        self.drop_queue(&lane_key);
-        self.unpark(&lane_key);
-        if let Some(lane) = self.lanes.get_mut(&lane_key) {
-            (lane.busy, lane.tail_unread) = (false, true);
+        let Some(lane_key) = ticket.lane() else { return };
+        if matches!(verdict, Verdict::Done | Verdict::Delete) {
+            // It was delivered, and its successor may be under way: only look again.
+            if let Some(lane) = self.lanes.get_mut(&lane_key) {
+                lane.tail_unread = true;
+            }
+            return self.go_on(&lane_key);
         }
-        self.go_on(&lane_key);
+        self.read_again(&lane_key, ticket.seq);
+    }
+
+    /// A row was not delivered after all: it is to be read again.
+    pub(super) fn put_back(&mut self, ticket: &Ticket) {
+        self.forget(ticket.seq);
+        if let Some(shard) = self.shards.get_mut(&ticket.shard) {
+            shard.start_over();
+        }
+        if let Some(lane_key) = ticket.lane() {
+            self.read_again(&lane_key, ticket.seq);
+        }
+    }
+
+    /// Nothing of the key starts before it has been read from its head, by a read that begins
+    /// later than now.
+    fn read_again(&mut self, lane_key: &LaneKey, seq: Seq) {
+        self.end_turn(lane_key, seq);
+        self.drop_queue(lane_key);
+        self.park(lane_key, Parked { seq, until: None });
+        if self.read_under_way {
+            self.doubtful.push(lane_key.clone());
+        } else {
+            self.want_key(lane_key.clone());
+        }
+    }
+
+    fn end_turn(&mut self, lane_key: &LaneKey, seq: Seq) {
+        if let Some(lane) = self.lanes.get_mut(lane_key) {
+            lane.end_turn(seq);
+        }
+    }
+
+    /// A lane that outlived its shard, because something of it was under way, ends.
+    fn leave_if_lost(&mut self, lane_key: &LaneKey) {
+        if !self.shards.contains_key(&lane_key.0) {
+            self.unpark(lane_key);
+            self.lanes.remove(lane_key);
+        }
     }
 
     /// Lets a lane go on: with its queue, with a read of its tail, or to its end.
     fn go_on(&mut self, lane_key: &LaneKey) {
-        let Some(lane) = self.lanes.get_mut(lane_key) else {
-            return;
-        };
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         if let Some(row) = lane.pop() {
             self.ready.push_back(row);
             return;
@@ -331,11 +370,15 @@ impl Board {
         }
     }
 
+    /// Whether the read under way was begun for the shard as it is held now.
+    fn has_asked(&self, shard: ShardId) -> bool {
+        self.shards.get(&shard).is_some_and(|state| state.asked)
+    }
+
     /// Wants a key read from its head, once.
     fn want_key(&mut self, lane_key: LaneKey) {
         if !self.shards.contains_key(&lane_key.0) {
-            self.lanes.remove(&lane_key);
-            return;
+            return self.leave_if_lost(&lane_key);
         }
         let lane = self.lanes.entry(lane_key.clone()).or_default();
         if !std::mem::replace(&mut lane.reading, true) {
@@ -345,9 +388,7 @@ impl Board {
 
     fn park(&mut self, lane_key: &LaneKey, parked: Parked) {
         self.unpark(lane_key);
-        let Some(lane) = self.lanes.get_mut(lane_key) else {
-            return;
-        };
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         lane.parked = Some(parked);
         self.parked.insert((lane_key.0, parked.seq), lane_key.1.clone());
         if let Some(when) = parked.until {
@@ -357,9 +398,7 @@ impl Board {
 
     fn unpark(&mut self, lane_key: &LaneKey) {
         let lane = self.lanes.get_mut(lane_key);
-        let Some(parked) = lane.and_then(|lane| lane.parked.take()) else {
-            return;
-        };
+        let Some(parked) = lane.and_then(|lane| lane.parked.take()) else { return };
         self.parked.remove(&(lane_key.0, parked.seq));
         if let Some(when) = parked.until {
             self.due.remove(&(when, lane_key.clone()));
@@ -367,9 +406,7 @@ impl Board {
     }
 
     fn drop_queue(&mut self, lane_key: &LaneKey) {
-        let Some(lane) = self.lanes.get_mut(lane_key) else {
-            return;
-        };
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         for seq in lane.drop_queue() {
             self.known.remove(&seq);
         }
@@ -395,15 +432,45 @@ impl Board {
 
     fn read_ended(&mut self) {
         self.read_under_way = false;
+        self.shards.values_mut().for_each(|shard| shard.asked = false);
         for seq in std::mem::take(&mut self.settled_during_read) {
             self.known.remove(&seq);
+        }
+        for lane_key in std::mem::take(&mut self.doubtful) {
+            self.want_key(lane_key);
+        }
+        self.forget_a_crowd();
+    }
+
+    /// Keeps the number of waiting keys within bounds; a sweep finds the others again.
+    fn forget_a_crowd(&mut self) {
+        while self.parked.len() > MOST_PARKED {
+            let Some(((shard, _), key)) = self.parked.pop_last() else { return };
+            let lane_key = (shard, key);
+            self.unpark(&lane_key);
+            if self.lanes.get(&lane_key).is_some_and(|lane| lane.is_idle() && !lane.reading) {
+                self.lanes.remove(&lane_key);
+            }
         }
     }
 }
 
 impl Shard {
+    /// From the head: at once, or when the pass under way has come to its end.
     fn start_over(&mut self) {
-        (self.hungry, self.floor) = (true, Seq::START);
+        self.hungry = true;
+        if self.more && self.floor > Seq::START {
+            self.again = true;
+        } else {
+            self.floor = Seq::START;
+        }
+    }
+
+    /// A page that was not full ends the pass.
+    fn end_pass(&mut self) {
+        if std::mem::take(&mut self.again) {
+            (self.hungry, self.floor) = (true, Seq::START);
+        }
     }
 }
 

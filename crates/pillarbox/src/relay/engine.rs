@@ -1,10 +1,6 @@
 //! The engine: one task that reads, starts deliveries, and settles what they came to.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -14,11 +10,12 @@ use super::Settings;
 use super::board::{Board, Ticket, Wanted};
 use super::deliver::{Courier, Outcome};
 use super::lease::Tenure;
+use super::settle::{self, Answer};
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Token, jitter};
 use crate::retry::{Delivered, Judge};
-use crate::store::{Pending, Read, Settle, Settled, Settlement, Store};
+use crate::store::{Pending, Read, Settle, Settlement, Store};
 use crate::verdict::{Failure, Verdict};
 use crate::wake::Wake;
 
@@ -43,6 +40,8 @@ pub(super) struct Work {
     judged: Vec<Judged>,
     /// In a settle that has not been answered.
     settling: Vec<Judged>,
+    /// Verdicts that the database refuses to write, to be tried again now and then.
+    refused: Vec<Judged>,
     /// The read under way, kept here so that a panic cannot take it along.
     reading: Option<(Id, Wanted)>,
     next_poll: Instant,
@@ -73,7 +72,7 @@ struct Judged {
 enum Progress {
     Delivered(Outcome),
     Read(Result<Vec<Pending>>),
-    Settled(Settled),
+    Settled(Answer),
 }
 
 impl Work {
@@ -83,6 +82,7 @@ impl Work {
             deliveries: HashMap::new(),
             judged: Vec::new(),
             settling: Vec::new(),
+            refused: Vec::new(),
             reading: None,
             next_poll: instant(),
             next_sweep: instant(),
@@ -92,7 +92,7 @@ impl Work {
 
     /// Events in delivery, or delivered and not yet settled.
     fn unsettled(&self) -> usize {
-        self.deliveries.len() + self.judged.len() + self.settling.len()
+        self.deliveries.len() + self.judged.len() + self.settling.len() + self.refused.len()
     }
 }
 
@@ -145,6 +145,7 @@ impl Engine {
         if self.work.next_sweep <= now {
             self.work.next_sweep = now + self.settings.sweep;
             self.board.sweep();
+            self.work.judged.append(&mut self.work.refused);
         }
         self.work.read_pause = self.work.read_pause.filter(|until| *until > now);
     }
@@ -159,15 +160,18 @@ impl Engine {
         if self.work.read_pause.is_some() {
             return;
         }
-        let Some(wanted) = self.board.next_read() else {
-            return;
-        };
+        let Some(wanted) = self.board.next_read() else { return };
         let (store, read) = (Arc::clone(&self.store), wanted.clone());
+        let patience = self.settings.lease;
         let task = self.work.tasks.spawn(async move {
-            Progress::Read(match read {
-                Wanted::Key(read) => store.read_key(&read).await,
-                Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
-            })
+            let reading = async {
+                match read {
+                    Wanted::Key(read) => store.read_key(&read).await,
+                    Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
+                }
+            };
+            let rows = tokio::time::timeout(patience, reading).await;
+            Progress::Read(rows.unwrap_or_else(|_| Err(no_answer())))
         });
         self.work.reading = Some((task.id(), wanted));
     }
@@ -176,9 +180,7 @@ impl Engine {
         let (workers, most) = (self.settings.workers.get(), self.settings.max_unsettled.get());
         while self.work.deliveries.len() < workers as usize && self.work.unsettled() < most as usize
         {
-            let Some((row, epoch)) = self.board.next_start() else {
-                return;
-            };
+            let Some((row, epoch)) = self.board.next_start() else { return };
             self.start(row, epoch);
         }
     }
@@ -200,10 +202,10 @@ impl Engine {
         self.work.settling = std::mem::take(&mut self.work.judged);
         let settlements = self.work.settling.iter().map(Judged::settlement).collect();
         let settle = Settle { owner: self.tenure.owner.clone(), settlements };
-        let store = Arc::clone(&self.store);
-        self.work
-            .tasks
-            .spawn(async move { Progress::Settled(settle_for_sure(&*store, &settle).await) });
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        self.work.tasks.spawn(async move {
+            Progress::Settled(settle::settle_for_sure(&*store, settle, patience).await)
+        });
     }
 
     fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
@@ -217,7 +219,7 @@ impl Engine {
         match done {
             Ok((id, Progress::Delivered(outcome))) => self.delivered(id, outcome),
             Ok((_, Progress::Read(rows))) => self.read(rows),
-            Ok((_, Progress::Settled(settled))) => self.settled(&settled),
+            Ok((_, Progress::Settled(answer))) => self.settled(&answer),
             Err(panic) => self.panicked(&panic),
         }
     }
@@ -253,9 +255,7 @@ impl Engine {
     }
 
     fn delivered(&mut self, id: Id, outcome: Outcome) {
-        let Some(job) = self.work.deliveries.remove(&id) else {
-            return;
-        };
+        let Some(job) = self.work.deliveries.remove(&id) else { return };
         let Outcome::Judgeable(outcome) = outcome else {
             debug!(event_id = job.event_id, "lease too short to start, left to its next owner");
             self.board.put_back(&job.ticket);
@@ -272,42 +272,36 @@ impl Engine {
         self.work.judged.push(Judged { job, verdict });
     }
 
-    fn settled(&mut self, settled: &Settled) {
+    fn settled(&mut self, answer: &Answer) {
         let now = instant();
-        let settling = std::mem::take(&mut self.work.settling);
-        let applied: HashSet<_> = settled.applied.iter().collect();
-        for Judged { job, verdict } in settling {
-            if applied.contains(&job.ticket.seq) {
-                self.board.settled(&job.ticket, &verdict, now);
-                continue;
+        let held = self.tenure.shards();
+        for judged in std::mem::take(&mut self.work.settling) {
+            let Judged { job, verdict } = &judged;
+            let (seq, shard) = (job.ticket.seq, job.ticket.shard);
+            if answer.failed.contains(&seq) {
+                self.work.refused.push(judged);
+            } else if answer.applied.contains(&seq) && held.get(&shard) == Some(&job.epoch) {
+                self.board.settled(&job.ticket, verdict, now);
+            } else {
+                self.overtaken(&judged, answer);
             }
-            if settled.refused.contains(&job.ticket.shard) {
-                self.tenure.drop_shard(job.ticket.shard, job.epoch);
-            }
-            warn!(event_id = job.event_id, "verdict fenced off, the event is no longer ours");
-            self.board.overtaken(&job.ticket);
         }
         self.board.hold(&self.tenure.shards());
     }
+
+    fn overtaken(&mut self, Judged { job, verdict }: &Judged, answer: &Answer) {
+        if answer.refused.contains(&job.ticket.shard) {
+            self.tenure.drop_shard(job.ticket.shard, job.epoch);
+        }
+        if !answer.applied.contains(&job.ticket.seq) {
+            warn!(event_id = job.event_id, "verdict fenced off, written before or no longer ours");
+        }
+        self.board.overtaken(&job.ticket, verdict);
+    }
 }
 
-/// Repeats a settle until it is answered: the fences make the second time harmless.
-async fn settle_for_sure(store: &dyn Store, settle: &Settle) -> Settled {
-    let mut pause = Duration::from_millis(50);
-    loop {
-        let error = match store.settle(settle).await {
-            Ok(settled) => return settled,
-            Err(error) => error,
-        };
-        let (events, cause) = (settle.settlements.len(), error.source_text());
-        if error.is_transient() {
-            warn!(error = %error, cause, events, "settle failed, trying again");
-        } else {
-            error!(error = %error, cause, events, "settle refused by the database, trying again");
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
-    }
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "the database does not answer")
 }
 
 impl Job {

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::Relay;
+use super::Started;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wake::Wake;
 
@@ -28,12 +28,11 @@ use crate::wake::Wake;
 pub struct RelayHandle {
     wake: Wake,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<()>>,
+    task: JoinHandle<()>,
 }
 
 impl RelayHandle {
-    pub(super) fn spawn(relay: Relay) -> Self {
-        let wake = relay.wake.clone();
+    pub(super) fn spawn(wake: Wake, relay: Started) -> Self {
         let (stop, stopped) = oneshot::channel();
         // A dropped sender means stop as well.
         let shutdown = async { drop(stopped.await) };
@@ -53,15 +52,15 @@ impl RelayHandle {
     /// Finishes what is under way, gives the shards back, and waits for the end.
     ///
     /// # Errors
-    /// What made the relay end by itself.
+    /// [`ErrorKind::Unavailable`] when the relay's task had panicked.
     ///
     /// # Cancel safety
     /// The stop goes on when this is dropped.
     pub async fn stop(self) -> Result<()> {
-        // It may have ended by itself; then its result says why.
+        // A task that ended already has nobody to hear it.
         let _ = self.stop.send(());
-        self.task.await.unwrap_or_else(|panic| {
-            Err(Error::new(ErrorKind::Unavailable, "the relay's task ended early").caused_by(panic))
+        self.task.await.map_err(|panic| {
+            Error::new(ErrorKind::Unavailable, "the relay's task ended early").caused_by(panic)
         })
     }
 }

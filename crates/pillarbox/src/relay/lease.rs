@@ -7,8 +7,9 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
+use super::handle::AbortOnDrop;
 use crate::clock::{Clock, Deadline};
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
@@ -92,13 +93,33 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Beats until it is aborted.
+    /// Beats until it is dropped; a beat that panics is not the last one.
     pub(super) async fn run(self) {
+        let heartbeat = Arc::new(self);
         loop {
-            if let Err(error) = self.beat().await {
-                warn!(error = %error, "lease not renewed, trying again");
+            let beats = Arc::clone(&heartbeat);
+            let mut beating = AbortOnDrop(tokio::spawn(async move { beats.keep_beating().await }));
+            if let Err(panic) = (&mut beating.0).await {
+                error!(error = %panic, "the heartbeat ended, starting it again");
             }
-            tokio::time::sleep(self.pause()).await;
+            tokio::time::sleep(heartbeat.length / 10).await;
+        }
+    }
+
+    async fn keep_beating(&self) {
+        loop {
+            let pause = match tokio::time::timeout(self.length / 3, self.beat()).await {
+                Ok(Ok(())) => self.pause(),
+                Ok(Err(error)) => {
+                    warn!(error = %error, cause = error.source_text(), "lease not renewed");
+                    self.length / 10
+                }
+                Err(_) => {
+                    warn!("lease not renewed, the database does not answer");
+                    self.length / 10
+                }
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -124,10 +145,9 @@ impl Heartbeat {
     async fn take(&self) -> Result<()> {
         let held = self.tenure.held().shards.len();
         let most = usize::from(self.layout.shards.get()).saturating_sub(held);
-        let Ok(most @ 1..) = u16::try_from(most) else {
-            return Ok(());
-        };
-        let take = Take { owner: self.tenure.owner.clone(), most };
+        let Ok(most @ 1..) = u16::try_from(most) else { return Ok(()) };
+        let held = self.tenure.held().shards.keys().copied().collect();
+        let take = Take { owner: self.tenure.owner.clone(), most, held };
         let taken = self.store.take(&take).await?;
         if taken.is_empty() {
             return Ok(());

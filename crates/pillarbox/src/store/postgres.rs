@@ -39,13 +39,19 @@ use crate::table::{TablePrefix, Tables};
 #[derive(Clone)]
 pub struct PostgresStore {
     pool: PgPool,
+    /// Of its own: business transactions that use up the pool must not cost the lease.
+    leases: PgPool,
     tables: Tables,
 }
 
 impl PostgresStore {
-    /// A store on this pool.
+    /// A store on this pool, and on up to two connections of its own for the lease.
     pub fn new(pool: PgPool) -> Self {
-        Self { pool, tables: Tables::default() }
+        let leases = PgPoolOptions::new()
+            .max_connections(2)
+            .acquire_timeout(Duration::from_secs(3))
+            .connect_lazy_with((*pool.connect_options()).clone());
+        Self { pool, leases, tables: Tables::default() }
     }
 
     /// Connects with a pool of its own.
@@ -81,7 +87,11 @@ impl PostgresStore {
 
     /// Each statement must see what others committed, whatever the server's default isolation.
     async fn begin(&self) -> Result<PooledTx<Postgres>> {
-        Ok(PooledTx::begin(&self.pool, Some("begin isolation level read committed")).await?)
+        self.begin_on(&self.pool).await
+    }
+
+    async fn begin_on(&self, pool: &PgPool) -> Result<PooledTx<Postgres>> {
+        Ok(PooledTx::begin(pool, Some("begin isolation level read committed")).await?)
     }
 }
 

@@ -11,8 +11,8 @@ use crate::store::Pending;
 pub(super) struct Lane {
     /// Rows that may start one after the other, in order.
     queue: BTreeMap<Seq, Pending>,
-    /// Its head may start, is in delivery, or has a verdict that must be written first.
-    pub(super) busy: bool,
+    /// The row that may start, is in delivery, or has a verdict that must be written first.
+    pub(super) busy: Option<Seq>,
     /// Its head waits: for its time, or for an operator.
     pub(super) parked: Option<Parked>,
     /// There are rows behind what is in hand.
@@ -26,7 +26,7 @@ pub(super) struct Lane {
 pub(super) struct Parked {
     /// The row that waits.
     pub(super) seq: Seq,
-    /// Until when; `None` = held, or its verdict is not written yet.
+    /// Until when; `None` = held, or to be read again.
     pub(super) until: Option<Instant>,
 }
 
@@ -37,11 +37,11 @@ impl Lane {
 
     /// The next row to start, if nothing of the key is under way or waits.
     pub(super) fn pop(&mut self) -> Option<Pending> {
-        if self.busy || self.parked.is_some() {
+        if self.busy.is_some() || self.parked.is_some() {
             return None;
         }
-        let (_, row) = self.queue.pop_first()?;
-        self.busy = true;
+        let (seq, row) = self.queue.pop_first()?;
+        self.busy = Some(seq);
         Some(row)
     }
 
@@ -51,8 +51,15 @@ impl Lane {
         std::mem::take(&mut self.queue).into_keys().collect()
     }
 
+    /// Ends the turn of a row, if it is that row's turn.
+    pub(super) fn end_turn(&mut self, seq: Seq) {
+        if self.busy == Some(seq) {
+            self.busy = None;
+        }
+    }
+
     pub(super) fn is_idle(&self) -> bool {
-        !self.busy && self.queue.is_empty()
+        self.busy.is_none() && self.queue.is_empty()
     }
 
     /// Whether nothing about the key is worth remembering.

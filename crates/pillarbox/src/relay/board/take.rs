@@ -1,5 +1,6 @@
 //! Taking in what a read brought.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ impl Board {
         rows.into_iter().for_each(|row| pages.entry(row.shard).or_default().push(row));
         for read in reads {
             let page = pages.remove(&read.shard).unwrap_or_default();
-            if self.shards.contains_key(&read.shard) {
+            if self.has_asked(read.shard) {
                 self.take_page(*read, limit, page, now);
             }
         }
@@ -53,9 +54,7 @@ impl Board {
         let vanished = self.unpark_vanished(read, last, &rows);
         let tally = self.take_rows(rows, now);
         vanished.iter().for_each(|lane_key| self.go_on(lane_key));
-        let Some(shard) = self.shards.get_mut(&read.shard) else {
-            return;
-        };
+        let Some(shard) = self.shards.get_mut(&read.shard) else { return };
         shard.more = full;
         shard.hungry |= full && tally.accepted > 0;
         // A floor that a sweep set back while this read was under way stays back.
@@ -63,14 +62,17 @@ impl Board {
         {
             (shard.floor, shard.hungry) = (last, true);
         }
+        if !full {
+            shard.end_pass();
+        }
     }
 
     /// Takes in the rows of one key, which were read from its head.
     pub(in crate::relay) fn take_key(&mut self, read: &ReadKey, rows: Vec<Pending>, now: Instant) {
         let lane_key = (read.shard, read.key.clone());
-        if self.shards.contains_key(&read.shard) {
+        if self.has_asked(read.shard) {
             let full = u32::try_from(rows.len()).is_ok_and(|count| count >= read.limit);
-            // What the lane waited for is seen anew, unless its verdict is still being written.
+            // What the lane waits for is seen anew, unless it was decided on during this read.
             let parked = self.lanes.get(&lane_key).and_then(|lane| lane.parked);
             if parked.is_some_and(|parked| !self.known.contains_key(&parked.seq)) {
                 self.unpark(&lane_key);
@@ -140,7 +142,8 @@ impl Board {
                 let until = (row.status != Status::Held).then(|| now + row.due_in);
                 self.park(lane_key, Parked { seq: row.seq, until });
             } else {
-                lane.tail_unread |= !lane.is_idle();
+                // A key too many is forgotten, tail and all: reading it on would never end.
+                lane.tail_unread = !lane.is_idle();
             }
             return Taken::Waits;
         }
@@ -158,17 +161,14 @@ impl Board {
         Taken::Waits
     }
 
-    /// The row that a lane waits for, or one before it, is seen anew: its wait is decided anew.
+    /// The row that a lane waits for is seen anew: its wait is decided anew. One before it came
+    /// late: the key is read from its head.
     fn reconsider_parked(&mut self, lane_key: &LaneKey, seen: Seq) {
-        let Some(parked) = self.lanes.get(lane_key).and_then(|lane| lane.parked) else {
-            return;
-        };
-        if seen > parked.seq || self.known.contains_key(&parked.seq) {
-            return;
-        }
-        self.unpark(lane_key);
-        if let Some(lane) = self.lanes.get_mut(lane_key) {
-            lane.tail_unread |= seen < parked.seq;
+        let parked = self.lanes.get(lane_key).and_then(|lane| lane.parked);
+        match parked.map(|parked| seen.cmp(&parked.seq)) {
+            Some(Ordering::Equal) => self.unpark(lane_key),
+            Some(Ordering::Less) => self.want_key(lane_key.clone()),
+            Some(Ordering::Greater) | None => {}
         }
     }
 

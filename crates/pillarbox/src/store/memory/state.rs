@@ -90,9 +90,7 @@ impl State {
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, now: Timestamp) -> Renewal {
-        let Some(until) = self.owners.get_mut(&lease.owner) else {
-            return Renewal::Lost;
-        };
+        let Some(until) = self.owners.get_mut(&lease.owner) else { return Renewal::Lost };
         *until = now.saturating_add(lease.length);
         Renewal::Kept
     }
@@ -106,6 +104,9 @@ impl State {
         for (at, shard) in (0..).zip(&mut self.shards) {
             let origin = match &shard.owner {
                 None => Origin::Free,
+                Some(owner) if *owner == take.owner && !take.held.contains(&ShardId(at)) => {
+                    Origin::Free
+                }
                 Some(owner) if !owners.contains_key(owner) => Origin::Lapsed,
                 Some(_) => continue,
             };
@@ -180,9 +181,7 @@ impl State {
     }
 
     fn apply(&mut self, settlement: &Settlement, now: Timestamp) -> bool {
-        let Some(event) = self.events.get_mut(&settlement.seq) else {
-            return false;
-        };
+        let Some(event) = self.events.get_mut(&settlement.seq) else { return false };
         let open = matches!(event.status, Status::New | Status::Retry);
         if !open || event.token != settlement.token || event.shard != settlement.shard {
             return false;
@@ -307,12 +306,12 @@ impl Event {
     }
 
     fn decide(&mut self, settlement: &Settlement, now: Timestamp) {
-        self.token = Token(self.token.0 + 1);
+        self.token = Token(self.token.0 % i32::MAX + 1);
         self.settled_by.clone_from(&settlement.settled_by);
         match &settlement.verdict {
             Verdict::Done | Verdict::Delete => self.finish(Status::Done, now),
             Verdict::Retry { delay, error } => {
-                self.attempts += 1;
+                self.attempts = self.attempts.saturating_add(1);
                 self.wait(now.saturating_add(*delay), error);
             }
             Verdict::Defer { delay, error } => self.wait(now.saturating_add(*delay), error),
@@ -328,7 +327,7 @@ impl Event {
     }
 
     fn give_up(&mut self, status: Status, now: Timestamp, error: &ErrorText) {
-        self.attempts += 1;
+        self.attempts = self.attempts.saturating_add(1);
         self.last_error = Some(error.as_str().to_owned());
         self.finish(status, now);
     }
@@ -341,7 +340,7 @@ impl Event {
     fn renew(&mut self, now: Timestamp) {
         self.status = Status::New;
         self.attempts = 0;
-        self.token = Token(self.token.0 + 1);
+        self.token = Token(self.token.0 % i32::MAX + 1);
         self.available_at = now;
         self.done_at = None;
     }

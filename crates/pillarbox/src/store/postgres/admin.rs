@@ -1,10 +1,10 @@
 //! What operators and upkeep ask for.
 
 use sqlx::Row as _;
-use time::OffsetDateTime;
 
 use super::read::{attempts, envelope_row, status};
 use super::{PostgresStore, duration, micros, sql};
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
 use crate::store::{Purge, Stats, StoredEvent};
@@ -45,12 +45,8 @@ pub(super) async fn stats(store: &PostgresStore) -> Result<Stats> {
 
 pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<StoredEvent>> {
     let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
-    let Some(row) = query.fetch_optional(&store.pool).await? else {
-        return Ok(None);
-    };
-    let available_at: OffsetDateTime = row.try_get("available_at")?;
-    let created_at: OffsetDateTime = row.try_get("created_at")?;
-    let done_at: Option<OffsetDateTime> = row.try_get("done_at")?;
+    let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
+    let done_at: Option<i64> = row.try_get("done_at")?;
     Ok(Some(StoredEvent {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
@@ -58,9 +54,9 @@ pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<
         token: Token(row.try_get("lock_token")?),
         status: status(&row)?,
         attempts: attempts(&row)?,
-        available_at: available_at.into(),
-        created_at: created_at.into(),
-        done_at: done_at.map(Into::into),
+        available_at: Timestamp::from_unix_micros(row.try_get("available_at")?),
+        created_at: Timestamp::from_unix_micros(row.try_get("created_at")?),
+        done_at: done_at.map(Timestamp::from_unix_micros),
         settled_by: row.try_get("settled_by")?,
         last_error: row.try_get("last_error")?,
         event: envelope_row(&row)?.open(),

@@ -12,7 +12,7 @@ pub(super) async fn join(store: &PostgresStore, lease: &Lease) -> Result<()> {
         .bind(lease.owner.as_str())
         .bind(micros(lease.length))
         .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
-        .execute(&store.pool)
+        .execute(&store.leases)
         .await?;
     Ok(())
 }
@@ -22,13 +22,14 @@ pub(super) async fn renew(store: &PostgresStore, lease: &Lease) -> Result<Renewa
         .bind(lease.owner.as_str())
         .bind(micros(lease.length))
         .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
-        .execute(&store.pool)
+        .execute(&store.leases)
         .await?;
     if renewed.rows_affected() == 0 { Ok(Renewal::Lost) } else { Ok(Renewal::Kept) }
 }
 
 pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holding>> {
-    let mut tx = store.begin().await?;
+    let mut tx = store.begin_on(&store.leases).await?;
+    sqlx::query(sql::BE_PATIENT).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut *tx).await?;
     let entered: bool = sqlx::query_scalar(store.sql(sql::IS_OWNER))
@@ -40,6 +41,7 @@ pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holdi
         let rows = sqlx::query(store.sql(sql::TAKE))
             .bind(take.owner.as_str())
             .bind(i64::from(take.most))
+            .bind(take.held.iter().map(|shard| shard.0).collect::<Vec<_>>())
             .fetch_all(&mut *tx)
             .await?;
         for row in rows {
@@ -66,13 +68,14 @@ pub(super) async fn release(
         .bind(owner.as_str())
         .bind(shards)
         .bind(epochs)
-        .execute(&store.pool)
+        .execute(&store.leases)
         .await?;
     Ok(released.rows_affected())
 }
 
 pub(super) async fn leave(store: &PostgresStore, owner: &OwnerId) -> Result<()> {
-    let mut tx = store.begin().await?;
+    let mut tx = store.begin_on(&store.leases).await?;
+    sqlx::query(sql::BE_PATIENT).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::RELEASE_ALL)).bind(owner.as_str()).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::REMOVE_OWNER)).bind(owner.as_str()).execute(&mut *tx).await?;

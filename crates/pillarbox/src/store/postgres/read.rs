@@ -1,9 +1,9 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
 use sqlx::{Row as _, postgres::PgRow};
-use time::OffsetDateTime;
 
 use super::{PostgresStore, duration, sql};
+use crate::clock::Timestamp;
 use crate::envelope::Row;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
@@ -57,7 +57,6 @@ pub(super) fn attempts(row: &PgRow) -> Result<u32> {
 }
 
 pub(super) fn envelope_row(row: &PgRow) -> Result<Row> {
-    let occurred_at: OffsetDateTime = row.try_get("occurred_at")?;
     Ok(Row {
         event_id: row.try_get("event_id")?,
         event_type: row.try_get("event_type")?,
@@ -70,6 +69,6 @@ pub(super) fn envelope_row(row: &PgRow) -> Result<Row> {
         payload_bytes: row.try_get("payload_bytes")?,
         content_type: row.try_get("content_type")?,
         headers: row.try_get("headers")?,
-        occurred_at: occurred_at.into(),
+        occurred_at: Timestamp::from_unix_micros(row.try_get("occurred_at")?),
     })
 }

@@ -17,6 +17,9 @@ update {p}outbox_owner
 set lease_until = clock_timestamp() + $2 * interval '1 microsecond', wants = $3
 where owner = $1";
 
+/// A move that cannot get a lock gives up soon: the relay must renew meanwhile.
+pub(super) const BE_PATIENT: &str = "set local lock_timeout = '3s'";
+
 /// Moves are rare: one row lock lets them happen one after the other.
 pub(super) const LOCK_MOVES: &str = "select shards from {p}outbox_setting where id = 1 for update";
 
@@ -30,9 +33,10 @@ pub(super) const IS_OWNER: &str =
 /// The lock waits for a settle under way: its verdicts count, later ones do not.
 pub(super) const TAKE: &str = "
 with free as materialized (
-    select s.shard, s.owner is not null as lapsed
+    select s.shard, s.owner is not null and s.owner <> $1 as lapsed
     from {p}outbox_shard s
     where s.owner is null
+       or s.owner = $1 and s.shard <> all($3)
        or not exists (select 1 from {p}outbox_owner o where o.owner = s.owner)
     order by s.shard
     limit $2
@@ -68,14 +72,17 @@ pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner =
 pub(super) const READ: &str = "
 select
     e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    (extract(epoch from e.available_at - clock_timestamp()) * 1000000)::bigint as due_in,
+    (extract(epoch from least(e.available_at, clock_timestamp() + interval '100 years')
+        - clock_timestamp()) * 1000000)::bigint as due_in,
     want.floor > 0 and e.ordering_key is not null and exists (
         select 1 from {p}outbox_event o
         where o.ordering_key = e.ordering_key and o.seq <= want.floor and o.status in (0, 2, 4)
     ) as behind,
     e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
     e.partition_key, e.tenant_id, e.payload::text as payload, e.payload_bytes, e.content_type,
-    e.headers::text as headers, e.occurred_at
+    e.headers::text as headers,
+    (extract(epoch from greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
+        * 1000000)::bigint as occurred_at
 from unnest($1::smallint[], $2::bigint[]) as want (shard, floor)
 cross join lateral (
     select *
@@ -83,29 +90,37 @@ cross join lateral (
     where e.shard = want.shard and e.seq > want.floor and e.status in (0, 2, 4)
     order by e.seq
     limit $3
-) e";
+) e
+order by e.shard, e.seq";
 
 pub(super) const READ_KEY: &str = "
 select
     e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    (extract(epoch from e.available_at - clock_timestamp()) * 1000000)::bigint as due_in,
+    (extract(epoch from least(e.available_at, clock_timestamp() + interval '100 years')
+        - clock_timestamp()) * 1000000)::bigint as due_in,
     false as behind,
     e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
     e.partition_key, e.tenant_id, e.payload::text as payload, e.payload_bytes, e.content_type,
-    e.headers::text as headers, e.occurred_at
+    e.headers::text as headers,
+    (extract(epoch from greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
+        * 1000000)::bigint as occurred_at
 from {p}outbox_event e
 where e.shard = $1 and e.ordering_key = $2 and e.status in (0, 2, 4)
 order by e.seq
 limit $3";
 
 /// The fence is a lock, not a look: `for share` holds the shard's row until the end, so a
-/// takeover waits for this statement, and this statement sees a takeover that came first.
+/// takeover waits for this statement, and this statement sees a takeover that came first. It must
+/// not wait for an event's row longer than a takeover can wait for it.
 pub(super) const SETTLE_DELETE: &str = "
-with fence as materialized (
+with patience as materialized (
+    select set_config('lock_timeout', '3s', true) as set
+), fence as materialized (
     select s.shard
-    from {p}outbox_shard s
-    join unnest($2::smallint[], $3::bigint[]) as f (shard, epoch) on f.shard = s.shard
-    where s.owner = $1 and s.epoch = f.epoch
+    from patience
+    cross join unnest($2::smallint[], $3::bigint[]) as f (shard, epoch)
+    join {p}outbox_shard s on s.shard = f.shard
+    where s.owner = $1 and s.epoch = f.epoch and patience.set is not null
     order by s.shard
     for share of s
 ), settled as (
@@ -120,17 +135,20 @@ select array(select shard from fence) as locked, array(select seq from settled) 
 /// The same fence; `tried` is 1 where the attempt counts. The token grows with every verdict, so
 /// that a settle which is repeated after an unknown outcome changes nothing.
 pub(super) const SETTLE_MARK: &str = "
-with fence as materialized (
+with patience as materialized (
+    select set_config('lock_timeout', '3s', true) as set
+), fence as materialized (
     select s.shard
-    from {p}outbox_shard s
-    join unnest($2::smallint[], $3::bigint[]) as f (shard, epoch) on f.shard = s.shard
-    where s.owner = $1 and s.epoch = f.epoch
+    from patience
+    cross join unnest($2::smallint[], $3::bigint[]) as f (shard, epoch)
+    join {p}outbox_shard s on s.shard = f.shard
+    where s.owner = $1 and s.epoch = f.epoch and patience.set is not null
     order by s.shard
     for share of s
 ), settled as (
     update {p}outbox_event e
     set status = v.status,
-        attempts = e.attempts + v.tried,
+        attempts = least(e.attempts::bigint + v.tried, 2147483647)::integer,
         crashes = 0,
         available_at = case v.status
             when 2 then clock_timestamp() + v.delay * interval '1 microsecond'
@@ -138,7 +156,7 @@ with fence as materialized (
         done_at = case v.status when 2 then null else clock_timestamp() end,
         settled_by = v.route,
         last_error = coalesce(v.error, e.last_error),
-        lock_token = e.lock_token + 1
+        lock_token = e.lock_token % 2147483647 + 1
     from unnest(
             $4::smallint[], $5::bigint[], $6::integer[], $7::smallint[], $8::integer[],
             $9::bigint[], $10::text[], $11::text[]
@@ -153,7 +171,7 @@ select array(select shard from fence) as locked, array(select seq from settled) 
 pub(super) const REPLAY: &str = "
 update {p}outbox_event
 set status = 0, attempts = 0, crashes = 0, available_at = clock_timestamp(), done_at = null,
-    lock_token = lock_token + 1
+    lock_token = lock_token % 2147483647 + 1
 where event_id = any($1) and status in (3, 4)";
 
 /// Status and age stand on the DELETE itself too: a row replayed after the inner select stays.
@@ -187,9 +205,14 @@ where status in (0, 2, 4)";
 
 pub(super) const EVENT: &str = "
 select
-    seq, shard, ordering_key, lock_token, status, attempts, available_at, created_at, done_at,
-    settled_by, last_error,
+    seq, shard, ordering_key, lock_token, status, attempts, settled_by, last_error,
+    (extract(epoch from greatest(least(available_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
+        * 1000000)::bigint as available_at,
+    (extract(epoch from created_at) * 1000000)::bigint as created_at,
+    (extract(epoch from done_at) * 1000000)::bigint as done_at,
     event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
-    payload::text as payload, payload_bytes, content_type, headers::text as headers, occurred_at
+    payload::text as payload, payload_bytes, content_type, headers::text as headers,
+    (extract(epoch from greatest(least(occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
+        * 1000000)::bigint as occurred_at
 from {p}outbox_event
 where event_id = $1";

@@ -46,9 +46,7 @@ pub(super) async fn stats(store: &SqliteStore) -> Result<Stats> {
 
 pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<StoredEvent>> {
     let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
-    let Some(row) = query.fetch_optional(&store.pool).await? else {
-        return Ok(None);
-    };
+    let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
     let done_at: Option<i64> = row.try_get("done_at")?;
     Ok(Some(StoredEvent {
         seq: Seq(row.try_get("seq")?),

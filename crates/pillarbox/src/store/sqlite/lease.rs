@@ -1,5 +1,6 @@
 //! Who is alive, and who holds which shard.
 
+use serde_json::json;
 use sqlx::Row as _;
 
 use super::{SqliteStore, micros, sql};
@@ -38,6 +39,8 @@ pub(super) async fn take(store: &SqliteStore, take: &Take) -> Result<Vec<Holding
     if entered {
         let rows = sqlx::query(store.sql(sql::FREE))
             .bind(i64::from(take.most))
+            .bind(take.owner.as_str())
+            .bind(json!(take.held.iter().map(|shard| shard.0).collect::<Vec<_>>()).to_string())
             .fetch_all(&mut *tx)
             .await?;
         for row in rows {

@@ -28,9 +28,10 @@ pub(super) const IS_OWNER: &str =
 
 /// Runs inside `begin immediate`, which is the lock: there is one writer.
 pub(super) const FREE: &str = "
-select s.shard, s.epoch, s.owner is not null as lapsed
+select s.shard, s.epoch, s.owner is not null and s.owner <> ?2 as lapsed
 from {p}outbox_shard s
 where s.owner is null
+   or s.owner = ?2 and s.shard not in (select value from json_each(?3))
    or not exists (select 1 from {p}outbox_owner o where o.owner = s.owner)
 order by s.shard
 limit ?1";
@@ -96,7 +97,7 @@ returning seq";
 pub(super) const SETTLE_MARK: &str = "
 update {p}outbox_event as e
 set status = v.status,
-    attempts = e.attempts + v.tried,
+    attempts = min(e.attempts + v.tried, 2147483647),
     crashes = 0,
     available_at = case v.status
         when 2 then
@@ -106,7 +107,7 @@ set status = v.status,
         cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000 end,
     settled_by = v.route,
     last_error = coalesce(v.error, e.last_error),
-    lock_token = e.lock_token + 1
+    lock_token = e.lock_token % 2147483647 + 1
 from (
     select value ->> 0 as seq, value ->> 1 as token, value ->> 2 as status, value ->> 3 as tried,
         value ->> 4 as delay, value ->> 5 as error, value ->> 6 as route
@@ -118,7 +119,8 @@ returning seq";
 /// The token grows, so that a verdict still under way cannot swallow the replay.
 pub(super) const REPLAY: &str = "
 update {p}outbox_event
-set status = 0, attempts = 0, crashes = 0, done_at = null, lock_token = lock_token + 1,
+set status = 0, attempts = 0, crashes = 0, done_at = null,
+    lock_token = lock_token % 2147483647 + 1,
     available_at = cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000
 where event_id in (select value from json_each(?1)) and status in (3, 4)";
 
