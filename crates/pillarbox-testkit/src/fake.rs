@@ -2,6 +2,8 @@
 
 mod clock;
 mod cut;
+mod faulty;
 
 pub use self::clock::ManualClock;
 pub use self::cut::cut;
+pub use self::faulty::{Call, Fault, FaultyStore};

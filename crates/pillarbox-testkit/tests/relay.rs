@@ -5,6 +5,8 @@
 
 #[path = "relay/failure.rs"]
 mod failure;
+#[path = "relay/fault.rs"]
+mod fault;
 #[path = "relay/fixture.rs"]
 mod fixture;
 #[path = "relay/order.rs"]
@@ -54,6 +56,7 @@ on_every_store! {
         a_held_key_waits_for_a_replay_and_goes_on_in_order,
         a_skipped_event_lets_its_key_go_on,
         a_crowd_of_waiting_keys_does_not_hide_a_new_one,
+        a_long_tail_and_a_restless_head_do_not_starve_a_new_key,
     }
     failure {
         a_panic_is_a_failure_and_is_retried,
@@ -63,6 +66,14 @@ on_every_store! {
         a_version_nobody_reads_is_dead_with_its_cause,
         a_deferral_counts_no_attempt,
         the_last_attempt_makes_a_dead_letter,
+    }
+    fault {
+        a_take_whose_answer_is_lost_strands_nothing,
+        a_settle_whose_answer_is_lost_keeps_the_order,
+        a_verdict_that_is_refused_keeps_no_other_from_being_written,
+        a_store_that_panics_is_asked_again,
+        an_outage_is_survived,
+        a_start_that_fails_is_told_at_once,
     }
     takeover {
         a_stop_finishes_what_is_under_way_and_hands_over_at_once,

@@ -54,7 +54,7 @@ impl RetryPolicy for Backoff {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDead {
-    /// A keyed event holds its key, visibly, until it is replayed or skipped.
+    /// A keyed event holds its key, visibly, until it is replayed.
     #[default]
     Hold,
     /// It blocks nobody: the next event of its key goes on.

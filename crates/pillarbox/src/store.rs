@@ -8,7 +8,8 @@ pub mod sqlite;
 
 use std::{fmt, num::NonZeroU16, time::Duration};
 
-use async_trait::async_trait;
+/// What a [`Store`] is implemented with: `#[pillarbox::store::async_trait] impl Store for …`.
+pub use async_trait::async_trait;
 
 use crate::clock::Timestamp;
 use crate::envelope::{BadRow, Envelope};

@@ -115,7 +115,7 @@ pub enum Verdict {
         /// Why.
         error: ErrorText,
     },
-    /// Given up, and the later events of its key wait for a replay or a skip.
+    /// Given up, and the later events of its key wait for a replay.
     Held {
         /// Why.
         error: ErrorText,

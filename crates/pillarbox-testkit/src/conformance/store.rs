@@ -39,6 +39,7 @@ macro_rules! store_conformance {
                 leaving_frees_every_shard,
                 no_more_is_taken_than_was_asked_for,
                 shards_in_hand_are_not_taken_again,
+                shards_whose_take_was_not_answered_are_taken_again,
                 a_release_of_an_old_epoch_frees_nothing,
             }
             fence {
@@ -118,6 +119,7 @@ macro_rules! store_conformance {
                 missing_tables_are_a_schema_error,
                 newer_tables_are_a_schema_error,
                 two_prefixes_do_not_see_each_other,
+                a_migration_dropped_anywhere_can_be_run_again,
             }
             seq {
                 seq_grows_with_every_insert,

@@ -1,9 +1,11 @@
 //! Order per key, whatever fails.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use pillarbox::store::Status;
-use pillarbox::{Envelope, OnDead, RelaySettings};
+use pillarbox::{Cx, Envelope, Failure, Listeners, OnDead, RelaySettings};
+use tokio::sync::mpsc;
 
 use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay};
 
@@ -93,5 +95,35 @@ pub(crate) async fn a_crowd_of_waiting_keys_does_not_hide_a_new_one(place: &Plac
     let mut heard = next(&mut hears, 2).await;
     heard.sort_unstable();
     assert_eq!(heard, [5000, 5002], "the tail of a delayed key must wait");
+    handle.stop().await.unwrap();
+}
+
+/// The pass that reaches it is longer than the time between two reasons to start over.
+pub(crate) async fn a_long_tail_and_a_restless_head_do_not_starve_a_new_key(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+        let number: i64 = event.payload().as_json().unwrap().parse().unwrap();
+        let heard = heard.clone();
+        async move {
+            match number {
+                0 => Err(Failure::dead("held")),
+                1..100 => Err(Failure::defer(Duration::from_millis(5), "restless")),
+                _ => {
+                    heard.send(number).ok();
+                    Ok(())
+                }
+            }
+        }
+    });
+    let settings = RelaySettings { batch: NonZeroU32::new(32).unwrap(), ..quick() };
+    let relay = relay(place, listeners).settings(settings);
+    let outbox = relay.outbox();
+    place.commit(&outbox, (1..20).map(free).collect()).await;
+    place.commit(&outbox, (0..1).chain(1000..3000).map(|n| keyed("held", n)).collect()).await;
+    place.commit(&outbox, vec![keyed("new", 100)]).await;
+
+    let handle = relay.spawn().await.unwrap();
+
+    assert_eq!(next(&mut hears, 1).await, [100]);
     handle.stop().await.unwrap();
 }

@@ -16,6 +16,27 @@ const KEYED: &str = "insert into outbox_event (event_id, event_type, aggregate_t
 const BAD: &str = "insert into outbox_event (event_id, event_type, headers, payload)
     values ('bad-row', 'test.step', '[1]', '3');";
 
+/// Bytes that are no UTF-8, where a text is meant.
+const NOT_TEXT: &str = "insert into outbox_event (event_id, event_type, payload)
+    values ('not-text', cast(x'ff' as text), '3');";
+/// What the table refuses, so that the writer sees it.
+const WRONG_TYPES: [&str; 4] = [
+    "event_type, payload, occurred_at) values ('test.step', '1', datetime('now')",
+    "event_type, payload, available_at) values ('test.step', '1', 1e300",
+    "event_type, payload, headers) values ('test.step', '1', x'00'",
+    "event_type, payload, seq) values ('test.step', '1', -1",
+];
+
+/// One event that happened then, and one that is due then, if that is ever.
+fn odd_moments(moment: &str) -> String {
+    let due = if moment.starts_with('-') || moment.ends_with("BC") { moment } else { "now" };
+    format!(
+        "insert into outbox_event (event_type, payload, occurred_at, available_at)
+            values ('test.step', '5', '{moment}', now()), ('test.step', '6', now(), '{due}'),
+                ('test.step', '7', now(), 'infinity');"
+    )
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_psql_inserts_is_delivered() {
     let Some(place) = open_postgres("relay::what_psql_inserts_is_delivered").await else { return };
@@ -34,6 +55,13 @@ async fn what_psql_inserts_is_delivered() {
     check_rows(&place).await;
     psql(backend, BAD);
     check_bad_row(&place).await;
+    for moment in ["infinity", "-infinity", "20000-01-01", "4000-01-01 BC"] {
+        psql(backend, &odd_moments(moment));
+    }
+    psql(backend, PLAIN);
+    let mut heard = next(&mut hears, 9).await;
+    heard.sort_unstable();
+    assert_eq!(heard, [1, 5, 5, 5, 5, 6, 6, 6, 6], "odd rows are delivered like any other");
     handle.stop().await.unwrap();
     assert!(hears.try_recv().is_err(), "neither the rolled back nor the bad row is heard of");
     place.close().await;
@@ -55,6 +83,13 @@ async fn what_sqlite3_inserts_is_delivered() {
     check_rows(&place).await;
     sqlite3(backend, BAD);
     check_bad_row(&place).await;
+    sqlite3(backend, NOT_TEXT);
+    sqlite3(backend, PLAIN);
+    assert_eq!(next(&mut hears, 1).await, [1], "a row that is no text stops nobody");
+    for wrong in WRONG_TYPES {
+        let insert = format!("insert into outbox_event ({wrong});");
+        assert!(!run(sqlite3_client(backend), &insert), "{insert}");
+    }
     handle.stop().await.unwrap();
     assert!(hears.try_recv().is_err(), "neither the rolled back nor the bad row is heard of");
     place.close().await;
@@ -94,18 +129,23 @@ fn psql(backend: &PostgresBackend, sql: &str) {
     let mut command = Command::new("psql");
     command.args(["--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1", &url]);
     command.env("PGOPTIONS", format!("-c search_path={}", backend.schema()));
-    pipe(command, sql);
+    assert!(run(command, sql), "{sql}");
 }
 
 fn sqlite3(backend: &SqliteBackend, sql: &str) {
-    let mut command = Command::new("sqlite3");
-    command.args(["-bail", "-cmd", ".timeout 5000"]).arg(backend.file());
-    pipe(command, sql);
+    assert!(run(sqlite3_client(backend), sql), "{sql}");
 }
 
-fn pipe(mut command: Command, sql: &str) {
-    let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+fn sqlite3_client(backend: &SqliteBackend) -> Command {
+    let mut command = Command::new("sqlite3");
+    command.args(["-bail", "-cmd", ".timeout 5000"]).arg(backend.file());
+    command
+}
+
+/// Whether the client was content.
+fn run(mut command: Command, sql: &str) -> bool {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let mut client = piped.expect("the client is installed: `cargo xtask test` sees to it");
     client.stdin.take().unwrap().write_all(sql.as_bytes()).unwrap();
-    assert!(client.wait().unwrap().success(), "{sql}");
+    client.wait().unwrap().success()
 }

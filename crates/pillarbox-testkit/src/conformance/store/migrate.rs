@@ -6,6 +6,7 @@ use pillarbox::{ErrorKind, Outbox, TablePrefix};
 
 use crate::backend::{Backend, Need};
 use crate::conformance::owner::{emit_one, free, keyed, status};
+use crate::fake::cut;
 use crate::run::lacks;
 
 /// A second migration keeps what is there.
@@ -33,6 +34,26 @@ pub async fn ten_at_once_succeed<B: Backend>(backend: &B) {
         result.unwrap();
         assert_eq!(store.layout().await.unwrap(), layout(backend).await);
     }
+}
+
+/// A migration that was killed at any step leaves nothing in the way of the next.
+pub async fn a_migration_dropped_anywhere_can_be_run_again<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    for polls in 0..10_000 {
+        let name = format!("cut{polls}_");
+        let first = backend.store_at(TablePrefix::new(name.clone()).unwrap()).await;
+        let whole = cut(polls, first.migrate()).await;
+
+        let second = backend.store_at(TablePrefix::new(name).unwrap()).await;
+        second.migrate().await.unwrap();
+        assert_eq!(second.layout().await.unwrap(), layout(backend).await, "{polls} polls");
+        if let Some(whole) = whole {
+            return whole.unwrap();
+        }
+    }
+    panic!("a migration did not end");
 }
 
 /// Tables that are not there are a schema error, and say so by kind.

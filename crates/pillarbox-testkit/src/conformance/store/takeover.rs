@@ -100,6 +100,20 @@ pub async fn shards_in_hand_are_not_taken_again<B: Backend>(backend: &B) {
     assert_eq!(owner.release(&before).await, before.len() as u64, "the epochs have not moved");
 }
 
+/// An owner that does not know what it holds gets it again, with the next epoch.
+pub async fn shards_whose_take_was_not_answered_are_taken_again<B: Backend>(backend: &B) {
+    let mut owner = Owner::of_all(backend).await;
+    let unanswered = std::mem::take(&mut owner.holdings);
+
+    let again = owner.take(u16::MAX).await;
+
+    assert_eq!(again.len(), unanswered.len());
+    for holding in &again {
+        assert_eq!(holding.epoch, next(epoch_in(&unanswered, holding)));
+        assert_eq!(holding.origin, Origin::Free, "nobody died");
+    }
+}
+
 /// A release with an epoch of the past does not free what came after.
 pub async fn a_release_of_an_old_epoch_frees_nothing<B: Backend>(backend: &B) {
     let mut owner = Owner::of_all(backend).await;

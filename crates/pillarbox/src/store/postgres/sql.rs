@@ -72,7 +72,8 @@ pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner =
 pub(super) const READ: &str = "
 select
     e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    (extract(epoch from least(e.available_at, clock_timestamp() + interval '100 years')
+    (extract(epoch from
+        greatest(least(e.available_at, clock_timestamp() + interval '100 years'), '2000-01-01')
         - clock_timestamp()) * 1000000)::bigint as due_in,
     want.floor > 0 and e.ordering_key is not null and exists (
         select 1 from {p}outbox_event o
@@ -96,7 +97,8 @@ order by e.shard, e.seq";
 pub(super) const READ_KEY: &str = "
 select
     e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    (extract(epoch from least(e.available_at, clock_timestamp() + interval '100 years')
+    (extract(epoch from
+        greatest(least(e.available_at, clock_timestamp() + interval '100 years'), '2000-01-01')
         - clock_timestamp()) * 1000000)::bigint as due_in,
     false as behind,
     e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,

@@ -2,7 +2,7 @@
 
 use sqlx::Row as _;
 
-use super::read::{attempts, envelope_row, status};
+use super::read::{attempts, event as event_of, key, status};
 use super::{SqliteStore, duration, micros, sql};
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -51,7 +51,7 @@ pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<St
     Ok(Some(StoredEvent {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
-        key: row.try_get("ordering_key")?,
+        key: key(&row)?,
         token: Token(row.try_get("lock_token")?),
         status: status(&row)?,
         attempts: attempts(&row)?,
@@ -60,6 +60,6 @@ pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<St
         done_at: done_at.map(Timestamp::from_unix_micros),
         settled_by: row.try_get("settled_by")?,
         last_error: row.try_get("last_error")?,
-        event: envelope_row(&row)?.open(),
+        event: event_of(&row),
     }))
 }

@@ -4,7 +4,7 @@ use sqlx::{Row as _, sqlite::SqliteRow};
 
 use super::{SqliteStore, duration, sql};
 use crate::clock::Timestamp;
-use crate::envelope::Row;
+use crate::envelope::{BadRow, Envelope, Row};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::store::{Pending, Read, ReadKey, Status};
@@ -39,14 +39,31 @@ fn pending(row: &SqliteRow) -> Result<Pending> {
     Ok(Pending {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
-        key: row.try_get("ordering_key")?,
+        key: key(row)?,
         token: Token(row.try_get("lock_token")?),
         status: status(row)?,
         attempts: attempts(row)?,
         due_in: duration(row.try_get("due_in")?),
         behind: row.try_get("behind")?,
-        event: envelope_row(row)?.open(),
+        event: event(row),
     })
+}
+
+/// Another program may have written text that is no text; such a row must not stop the page.
+pub(super) fn event(row: &SqliteRow) -> Result<Envelope, BadRow> {
+    let event_id = row.try_get("event_id").unwrap_or_default();
+    match envelope_row(row) {
+        Ok(columns) => columns.open(),
+        Err(error) => Err(BadRow { event_id, cause: format!("{error}: {}", error.source_text()) }),
+    }
+}
+
+pub(super) fn key(row: &SqliteRow) -> Result<Option<String>> {
+    if let Ok(key) = row.try_get("ordering_key") {
+        return Ok(key);
+    }
+    let bytes: Vec<u8> = row.try_get_unchecked("ordering_key")?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 pub(super) fn status(row: &SqliteRow) -> Result<Status> {
@@ -60,7 +77,7 @@ pub(super) fn attempts(row: &SqliteRow) -> Result<u32> {
     Ok(u32::try_from(attempts).unwrap_or(0))
 }
 
-pub(super) fn envelope_row(row: &SqliteRow) -> Result<Row> {
+fn envelope_row(row: &SqliteRow) -> Result<Row> {
     Ok(Row {
         event_id: row.try_get("event_id")?,
         event_type: row.try_get("event_type")?,
