@@ -2,11 +2,13 @@
 
 mod hook;
 mod outbox_tx;
+mod savepoint;
 
 use std::{fmt, sync::Arc};
 
 pub use self::hook::Hook;
-pub use self::outbox_tx::{OutboxTx, Savepoint};
+pub use self::outbox_tx::OutboxTx;
+pub use self::savepoint::Savepoint;
 use crate::context;
 use crate::envelope::Envelope;
 use crate::error::{Error, Result};

@@ -4,6 +4,7 @@ mod board;
 mod deliver;
 mod engine;
 mod handle;
+mod job;
 mod lease;
 mod settings;
 mod settle;

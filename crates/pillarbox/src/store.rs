@@ -1,8 +1,12 @@
 //! The store contract: what a database must do for the relay.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod mark;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -5,7 +5,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use super::{Outbox, hook};
+use super::{Outbox, Savepoint, hook};
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::event::Event;
@@ -44,9 +44,9 @@ pub struct OutboxTx<T: OpenTx> {
     outbox: Outbox,
     /// `None` only while it ends.
     tx: Option<T>,
-    buffer: Vec<Envelope>,
+    pub(super) buffer: Vec<Envelope>,
     /// A savepoint's call was dropped half-way: nobody knows what the transaction holds.
-    doubtful: bool,
+    pub(super) doubtful: bool,
     after_commit: Vec<Callback>,
     after_rollback: Vec<Callback>,
 }
@@ -124,7 +124,7 @@ impl<T: OpenTx> OutboxTx<T> {
         self.doubtful = true;
         self.inner().savepoint().await?;
         self.doubtful = false;
-        Ok(Savepoint { buffered: self.buffer.len(), tx: self, open: true })
+        Ok(Savepoint::new(self))
     }
 
     /// Inserts the events and commits.
@@ -209,7 +209,7 @@ impl<T: OpenTx> OutboxTx<T> {
         }
     }
 
-    fn inner(&mut self) -> &mut T {
+    pub(super) fn inner(&mut self) -> &mut T {
         self.tx.as_mut().expect("only `commit`, `rollback` and `drop` take it, and they own it")
     }
 }
@@ -241,75 +241,5 @@ impl<T: OpenTx> DerefMut for OutboxTx<T> {
 impl<T: OpenTx> fmt::Debug for OutboxTx<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OutboxTx").field("buffered", &self.buffer.len()).finish_non_exhaustive()
-    }
-}
-
-/// A part of a transaction that can be taken back with the events emitted in it.
-///
-/// It derefs to the transaction, so savepoints nest. Dropping it rolls it back.
-#[must_use = "a savepoint that is dropped is rolled back"]
-pub struct Savepoint<'t, T: OpenTx> {
-    tx: &'t mut OutboxTx<T>,
-    buffered: usize,
-    open: bool,
-}
-
-impl<T: OpenTx> Savepoint<'_, T> {
-    /// Keeps what was done and emitted since.
-    ///
-    /// # Errors
-    /// What the database answered; the transaction can only be rolled back then.
-    ///
-    /// # Cancel safety
-    /// Dropped half-way, the transaction can only be rolled back.
-    pub async fn release(mut self) -> Result<()> {
-        self.tx.doubtful = true;
-        self.tx.inner().release().await?;
-        (self.tx.doubtful, self.open) = (false, false);
-        Ok(())
-    }
-
-    /// Takes back what was done and emitted since.
-    ///
-    /// # Errors
-    /// What the database answered; the transaction can only be rolled back then.
-    ///
-    /// # Cancel safety
-    /// Dropped half-way, the transaction can only be rolled back.
-    pub async fn rollback(mut self) -> Result<()> {
-        self.tx.buffer.truncate(self.buffered);
-        self.tx.doubtful = true;
-        self.tx.inner().rollback_to().await?;
-        (self.tx.doubtful, self.open) = (false, false);
-        Ok(())
-    }
-}
-
-impl<T: OpenTx> Drop for Savepoint<'_, T> {
-    fn drop(&mut self) {
-        if self.open {
-            self.tx.buffer.truncate(self.buffered);
-            self.tx.inner().abandon();
-        }
-    }
-}
-
-impl<T: OpenTx> Deref for Savepoint<'_, T> {
-    type Target = OutboxTx<T>;
-
-    fn deref(&self) -> &OutboxTx<T> {
-        self.tx
-    }
-}
-
-impl<T: OpenTx> DerefMut for Savepoint<'_, T> {
-    fn deref_mut(&mut self) -> &mut OutboxTx<T> {
-        self.tx
-    }
-}
-
-impl<T: OpenTx> fmt::Debug for Savepoint<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Savepoint").field("tx", &self.tx).finish_non_exhaustive()
     }
 }

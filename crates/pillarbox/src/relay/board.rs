@@ -5,9 +5,11 @@
 //! settled stays in hand until every read that began before has been taken in.
 
 mod lane;
+mod read;
 mod take;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -16,7 +18,6 @@ use tokio::time::Instant;
 use self::lane::{Lane, Parked};
 use crate::id::{Epoch, Seq, ShardId};
 use crate::store::{Pending, ReadKey, ShardRead};
-use crate::verdict::Verdict;
 
 /// Keys remembered as waiting; beyond that, each sweep finds them again.
 const MOST_PARKED: usize = 100_000;
@@ -155,7 +156,7 @@ impl Board {
         self.shards.values_mut().for_each(|shard| shard.hungry = true);
     }
 
-    /// Everything is to be read from its head: for late commits, replays and skips.
+    /// Everything is to be read from its head: for late commits and replays.
     pub(super) fn sweep(&mut self) {
         self.shards.values_mut().for_each(Shard::start_over);
     }
@@ -181,178 +182,11 @@ impl Board {
         [lanes, rows].into_iter().flatten().min()
     }
 
-    /// The next read, if one is worth doing and none is under way.
-    pub(super) fn next_read(&mut self) -> Option<Wanted> {
-        if self.read_under_way {
-            return None;
-        }
-        let wanted = if self.key_was_last {
-            self.next_shard_read().or_else(|| self.next_key_read())?
-        } else {
-            self.next_key_read().or_else(|| self.next_shard_read())?
-        };
-        self.key_was_last = matches!(wanted, Wanted::Key(_));
-        self.read_under_way = true;
-        Some(wanted)
-    }
-
-    fn next_key_read(&mut self) -> Option<Wanted> {
-        // Keys are read ahead of room, but not without bound.
-        if self.known.len() > usize::try_from(self.pages.batch).unwrap_or(usize::MAX) {
-            return None;
-        }
-        let (shard, key) = self.key_reads.pop_front()?;
-        if let Some(state) = self.shards.get_mut(&shard) {
-            state.asked = true;
-        }
-        Some(Wanted::Key(ReadKey { shard, key, limit: self.pages.least }))
-    }
-
-    /// Reads hungry shards together, except those whose page would show mostly rows in hand:
-    /// they are read one at a time, with a larger page.
-    fn next_shard_read(&mut self) -> Option<Wanted> {
-        // Only when half empty, so that every page brings rows that are not in hand yet.
-        if self.known.len() > usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX) {
-            return None;
-        }
-        let in_hand = self.in_hand();
-        let of = |shard: &ShardId| in_hand.get(shard).copied().unwrap_or(0);
-        let hungry = self.shards.iter().filter(|(_, state)| state.hungry).map(|(shard, _)| *shard);
-        let hungry: Vec<ShardId> = hungry.collect();
-        let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
-        let fair = (self.pages.batch / count).max(self.pages.least);
-        let light: Vec<ShardId> = hungry.iter().filter(|shard| of(shard) < fair).copied().collect();
-        let (wanted, limit) = match (light.is_empty(), hungry.first()) {
-            (true, Some(heavy)) => (vec![*heavy], of(heavy).saturating_add(fair)),
-            _ => (light, fair.saturating_mul(2)),
-        };
-        Some(Wanted::Shards { shards: self.feed(&wanted), limit })
-    }
-
-    fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {
-        let mut reads = Vec::new();
-        for shard in wanted {
-            if let Some(state) = self.shards.get_mut(shard) {
-                (state.hungry, state.asked) = (false, true);
-                reads.push(ShardRead { shard: *shard, floor: state.floor });
-            }
-        }
-        reads
-    }
-
-    fn in_hand(&self) -> HashMap<ShardId, u32> {
-        let mut counts = HashMap::new();
-        self.known.values().for_each(|shard| *counts.entry(*shard).or_default() += 1);
-        counts
-    }
-
-    /// A read failed: what it was for is still to be read.
-    pub(super) fn read_failed(&mut self, wanted: Wanted) {
-        match wanted {
-            Wanted::Key(read) => self.key_reads.push_back((read.shard, read.key)),
-            Wanted::Shards { shards, .. } => {
-                for read in shards {
-                    if let Some(shard) = self.shards.get_mut(&read.shard) {
-                        shard.hungry = true;
-                    }
-                }
-            }
-        }
-        self.read_ended();
-    }
-
     /// The next row to start, and the epoch its shard is held at.
     pub(super) fn next_start(&mut self) -> Option<(Pending, Epoch)> {
         let row = self.ready.pop_front()?;
         let shard = self.shards.get(&row.shard).expect("a dropped shard takes its rows along");
         Some((row, shard.epoch))
-    }
-
-    /// A delivery is over, and its verdict is to be written.
-    pub(super) fn judged(&mut self, ticket: &Ticket, verdict: &Verdict) {
-        // After a success the next one may start before this is written: a crash would repeat
-        // both, in order. After anything else the key waits for what is written.
-        if !matches!(verdict, Verdict::Done | Verdict::Delete) {
-            return;
-        }
-        let Some(lane_key) = ticket.lane() else { return };
-        self.end_turn(&lane_key, ticket.seq);
-        self.go_on(&lane_key);
-    }
-
-    /// A verdict was written.
-    pub(super) fn settled(&mut self, ticket: &Ticket, verdict: &Verdict, now: Instant) {
-        self.forget(ticket.seq);
-        let until = match verdict {
-            Verdict::Done | Verdict::Delete => return,
-            Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => Some(now + *delay),
-            Verdict::Dead { .. } | Verdict::Held { .. } => None,
-        };
-        let Some(lane_key) = ticket.lane() else {
-            return until.into_iter().for_each(|when| self.note_due(ticket.shard, when));
-        };
-        self.end_turn(&lane_key, ticket.seq);
-        if matches!(verdict, Verdict::Dead { .. }) {
-            return self.go_on(&lane_key);
-        }
-        self.drop_queue(&lane_key);
-        self.park(&lane_key, Parked { seq: ticket.seq, until });
-        self.leave_if_lost(&lane_key);
-    }
-
-    /// A verdict did not apply: written before, or overtaken by an operator or another owner.
-    pub(super) fn overtaken(&mut self, ticket: &Ticket, verdict: &Verdict) {
-        self.forget(ticket.seq);
-        if let Some(shard) = self.shards.get_mut(&ticket.shard) {
-            shard.start_over();
-        }
-        let Some(lane_key) = ticket.lane() else { return };
-        if matches!(verdict, Verdict::Done | Verdict::Delete) {
-            // It was delivered, and its successor may be under way: only look again.
-            if let Some(lane) = self.lanes.get_mut(&lane_key) {
-                lane.tail_unread = true;
-            }
-            return self.go_on(&lane_key);
-        }
-        self.read_again(&lane_key, ticket.seq);
-    }
-
-    /// A row was not delivered after all: it is to be read again.
-    pub(super) fn put_back(&mut self, ticket: &Ticket) {
-        self.forget(ticket.seq);
-        if let Some(shard) = self.shards.get_mut(&ticket.shard) {
-            shard.start_over();
-        }
-        if let Some(lane_key) = ticket.lane() {
-            self.read_again(&lane_key, ticket.seq);
-        }
-    }
-
-    /// Nothing of the key starts before it has been read from its head, by a read that begins
-    /// later than now.
-    fn read_again(&mut self, lane_key: &LaneKey, seq: Seq) {
-        self.end_turn(lane_key, seq);
-        self.drop_queue(lane_key);
-        self.park(lane_key, Parked { seq, until: None });
-        if self.read_under_way {
-            self.doubtful.push(lane_key.clone());
-        } else {
-            self.want_key(lane_key.clone());
-        }
-    }
-
-    fn end_turn(&mut self, lane_key: &LaneKey, seq: Seq) {
-        if let Some(lane) = self.lanes.get_mut(lane_key) {
-            lane.end_turn(seq);
-        }
-    }
-
-    /// A lane that outlived its shard, because something of it was under way, ends.
-    fn leave_if_lost(&mut self, lane_key: &LaneKey) {
-        if !self.shards.contains_key(&lane_key.0) {
-            self.unpark(lane_key);
-            self.lanes.remove(lane_key);
-        }
     }
 
     /// Lets a lane go on: with its queue, with a read of its tail, or to its end.

@@ -7,16 +7,17 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, warn};
 
 use super::Settings;
-use super::board::{Board, Ticket, Wanted};
+use super::board::{Board, Wanted};
 use super::deliver::{Courier, Outcome};
+use super::job::{Job, Judged};
 use super::lease::Tenure;
 use super::settle::{self, Answer};
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, Token, jitter};
+use crate::id::{Epoch, jitter};
 use crate::retry::{Delivered, Judge};
-use crate::store::{Pending, Read, Settle, Settlement, Store};
-use crate::verdict::{Failure, Verdict};
+use crate::store::{Pending, Read, Settle, Store};
+use crate::verdict::Failure;
 use crate::wake::Wake;
 
 #[derive(Debug)]
@@ -48,23 +49,6 @@ pub(super) struct Work {
     next_sweep: Instant,
     /// After a failed read: do not read before.
     read_pause: Option<Instant>,
-}
-
-/// A delivery under way, kept here so that a panic cannot take it along.
-#[derive(Clone, Debug)]
-struct Job {
-    ticket: Ticket,
-    epoch: Epoch,
-    token: Token,
-    attempts: u32,
-    event_id: String,
-    route: Option<String>,
-}
-
-#[derive(Debug)]
-struct Judged {
-    job: Job,
-    verdict: Verdict,
 }
 
 /// What a task has to tell.
@@ -267,7 +251,7 @@ impl Engine {
             outcome: outcome.as_ref().copied(),
             jitter: jitter(),
         });
-        tell(&job, &verdict);
+        job.tell(&verdict);
         self.board.judged(&job.ticket, &verdict);
         self.work.judged.push(Judged { job, verdict });
     }
@@ -302,50 +286,4 @@ impl Engine {
 
 fn no_answer() -> Error {
     Error::new(ErrorKind::Unavailable, "the database does not answer")
-}
-
-impl Job {
-    fn of(row: &Pending, epoch: Epoch) -> Self {
-        let (event_id, route) = match &row.event {
-            Ok(envelope) => {
-                let route = format!("{}/{}", envelope.aggregate_type(), envelope.event_type());
-                (envelope.event_id().to_string(), Some(route))
-            }
-            Err(bad) => (bad.event_id.clone(), None),
-        };
-        let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key.clone() };
-        Self { ticket, epoch, token: row.token, attempts: row.attempts, event_id, route }
-    }
-}
-
-impl Judged {
-    fn settlement(&self) -> Settlement {
-        Settlement {
-            shard: self.job.ticket.shard,
-            epoch: self.job.epoch,
-            seq: self.job.ticket.seq,
-            token: self.job.token,
-            verdict: self.verdict.clone(),
-            settled_by: self.job.route.clone(),
-        }
-    }
-}
-
-fn tell(job: &Job, verdict: &Verdict) {
-    let (event_id, attempt) = (&job.event_id, job.attempts.saturating_add(1));
-    match verdict {
-        Verdict::Done | Verdict::Delete => debug!(event_id, attempt, "delivered"),
-        Verdict::Retry { delay, error } => {
-            warn!(event_id, attempt, ?delay, error = error.as_str(), "delivery failed, will retry");
-        }
-        Verdict::Defer { delay, error } => {
-            debug!(event_id, attempt, ?delay, error = error.as_str(), "delivery deferred");
-        }
-        Verdict::Dead { error } => {
-            error!(event_id, attempt, error = error.as_str(), "event given up, a dead letter");
-        }
-        Verdict::Held { error } => {
-            error!(event_id, attempt, error = error.as_str(), "event given up, its key is held");
-        }
-    }
 }

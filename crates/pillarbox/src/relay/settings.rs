@@ -41,7 +41,7 @@ pub struct Settings {
     /// Lower it where other processes write and latency matters. Defaults to 500 ms.
     #[serde(rename = "poll_ms", with = "millis")]
     pub poll: Duration,
-    /// How often to read from the head of every shard, for late commits, replays and skips.
+    /// How often to read from the head of every shard, for late commits and replays.
     ///
     /// Defaults to 5 seconds.
     #[serde(rename = "sweep_ms", with = "millis")]

@@ -103,16 +103,6 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
-/// A hundred years are as good as for ever, and never overflow a timestamp.
-fn micros(duration: Duration) -> i64 {
-    const CENTURY: i64 = 100 * 366 * 86_400 * 1_000_000;
-    i64::try_from(duration.as_micros()).map_or(CENTURY, |micros| micros.min(CENTURY))
-}
-
-fn duration(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
 #[async_trait]
 impl Store for SqliteStore {
     fn name(&self) -> &'static str {

@@ -6,7 +6,7 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use std::{iter, time::Duration};
+use std::iter;
 
 use sqlx::{Connection as _, Database, Transaction};
 
@@ -126,10 +126,4 @@ fn partition_key(envelope: &Envelope) -> Option<&str> {
         Key::Given(key) => Some(key),
         Key::Free => Some(""),
     }
-}
-
-/// A hundred years are as good as for ever, and never overflow a timestamp.
-fn micros(duration: Duration) -> i64 {
-    const CENTURY: i64 = 100 * 366 * 86_400 * 1_000_000;
-    i64::try_from(duration.as_micros()).map_or(CENTURY, |micros| micros.min(CENTURY))
 }

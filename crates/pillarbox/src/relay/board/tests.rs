@@ -18,7 +18,7 @@ use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{Lease, Read, Settle, Settled, Settlement, Store, Take};
 use crate::table::Tables;
 use crate::tx::{Insert, Tx};
-use crate::verdict::ErrorText;
+use crate::verdict::{ErrorText, Verdict};
 
 const KEYS: usize = 4;
 /// Small pages in few shards, so that floors and full pages are common.

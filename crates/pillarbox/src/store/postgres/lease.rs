@@ -2,7 +2,8 @@
 
 use sqlx::Row as _;
 
-use super::{PostgresStore, micros, sql};
+use super::{PostgresStore, sql};
+use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
 use crate::store::{Holding, Lease, Origin, Renewal, Take};

@@ -2,8 +2,8 @@
 
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::{PostgresStore, duration, sql};
-use crate::clock::Timestamp;
+use super::{PostgresStore, sql};
+use crate::clock::{Timestamp, from_micros};
 use crate::envelope::Row;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
@@ -39,7 +39,7 @@ fn pending(row: &PgRow) -> Result<Pending> {
         token: Token(row.try_get("lock_token")?),
         status: status(row)?,
         attempts: attempts(row)?,
-        due_in: duration(row.try_get("due_in")?),
+        due_in: from_micros(row.try_get("due_in")?),
         behind: row.try_get("behind")?,
         event: envelope_row(row)?.open(),
     })

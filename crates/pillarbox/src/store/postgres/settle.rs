@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use sqlx::{PgExecutor, Row as _, postgres::PgRow};
 
-use super::{PostgresStore, micros, sql};
+use super::{PostgresStore, sql};
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId};
-use crate::store::{Settle, Settled, Settlement, Status};
+use crate::store::mark::Mark;
+use crate::store::{Settle, Settled, Settlement};
 use crate::verdict::Verdict;
 
 pub(super) async fn settle(store: &PostgresStore, settle: &Settle) -> Result<Settled> {
@@ -114,26 +115,5 @@ impl Columns {
             applied: settled.into_iter().map(Seq).collect(),
             refused: refused.map(|shard| ShardId(*shard)).collect(),
         })
-    }
-}
-
-/// A verdict as the columns hold it.
-struct Mark<'a> {
-    status: Status,
-    tried: i32,
-    delay: i64,
-    error: Option<&'a str>,
-}
-
-impl<'a> Mark<'a> {
-    fn of(verdict: &'a Verdict) -> Self {
-        let (status, tried, delay, error) = match verdict {
-            Verdict::Done | Verdict::Delete => (Status::Done, 0, 0, None),
-            Verdict::Retry { delay, error } => (Status::Retry, 1, micros(*delay), Some(error)),
-            Verdict::Defer { delay, error } => (Status::Retry, 0, micros(*delay), Some(error)),
-            Verdict::Dead { error } => (Status::Dead, 1, 0, Some(error)),
-            Verdict::Held { error } => (Status::Held, 1, 0, Some(error)),
-        };
-        Self { status, tried, delay, error: error.map(|error| error.as_str()) }
     }
 }

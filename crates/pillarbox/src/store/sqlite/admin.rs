@@ -3,8 +3,8 @@
 use sqlx::Row as _;
 
 use super::read::{attempts, event as event_of, key, status};
-use super::{SqliteStore, duration, micros, sql};
-use crate::clock::Timestamp;
+use super::{SqliteStore, sql};
+use crate::clock::{Timestamp, from_micros, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
 use crate::store::{Purge, Stats, StoredEvent};
@@ -38,7 +38,7 @@ pub(super) async fn stats(store: &SqliteStore) -> Result<Stats> {
         retry: count("retry")?,
         held: count("held")?,
         dead: count("dead")?,
-        oldest_lag: oldest_lag.map(duration),
+        oldest_lag: oldest_lag.map(from_micros),
         owners: count("owners")?,
         owned_shards: count("owned_shards")?,
     })

@@ -3,7 +3,8 @@
 use serde_json::json;
 use sqlx::Row as _;
 
-use super::{SqliteStore, micros, sql};
+use super::{SqliteStore, sql};
+use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
 use crate::store::{Holding, Lease, Origin, Renewal, Take};

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use sqlx::Sqlite;
 
-use super::{SqliteStore, micros, sql};
+use super::{SqliteStore, sql};
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, Seq, ShardId};
 use crate::pooled::PooledTx;
-use crate::store::{Settle, Settled, Settlement, Status};
+use crate::store::mark::Mark;
+use crate::store::{Settle, Settled, Settlement};
 use crate::verdict::Verdict;
 
 pub(super) async fn settle(store: &SqliteStore, settle: &Settle) -> Result<Settled> {
@@ -80,20 +81,14 @@ async fn write(
 
 /// A verdict as the statement unpacks it.
 fn mark(settlement: &Settlement) -> Value {
-    let (status, tried, delay, error) = match &settlement.verdict {
-        Verdict::Done | Verdict::Delete => (Status::Done, 0, 0, None),
-        Verdict::Retry { delay, error } => (Status::Retry, 1, micros(*delay), Some(error)),
-        Verdict::Defer { delay, error } => (Status::Retry, 0, micros(*delay), Some(error)),
-        Verdict::Dead { error } => (Status::Dead, 1, 0, Some(error)),
-        Verdict::Held { error } => (Status::Held, 1, 0, Some(error)),
-    };
+    let mark = Mark::of(&settlement.verdict);
     json!([
         settlement.seq.0,
         settlement.token.0,
-        status.code(),
-        tried,
-        delay,
-        error.map(|error| error.as_str()),
+        mark.status.code(),
+        mark.tried,
+        mark.delay,
+        mark.error,
         settlement.settled_by,
     ])
 }

@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use super::private::Statements;
 use super::{chunks, partition_key};
+use crate::clock::micros;
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::tx::{Accept, Accepted, Insert};
@@ -130,7 +131,7 @@ fn deliver_at(envelope: &Envelope) -> Option<OffsetDateTime> {
 
 fn delay(envelope: &Envelope) -> i64 {
     match envelope.delivery() {
-        Delivery::After(delay) => super::micros(delay),
+        Delivery::After(delay) => micros(delay),
         Delivery::AtOnce | Delivery::At(_) => 0,
     }
 }

@@ -2,8 +2,9 @@
 
 use sqlx::{AssertSqlSafe, QueryBuilder, Sqlite, SqliteConnection};
 
-use super::partition_key;
 use super::private::Statements;
+use super::{chunks, partition_key};
+use crate::clock::micros;
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::tx::{Accept, Accepted, Insert};
@@ -50,12 +51,13 @@ impl Statements for Sqlite {
     async fn insert(connection: &mut SqliteConnection, insert: &Insert<'_>) -> Result<()> {
         Self::prove(connection).await?;
         let sql = insert.tables.render(INSERT);
-        if insert.envelopes.len() <= MOST_ROWS {
-            return write(connection, &sql, insert.envelopes).await.map_err(refused);
+        let batches: Vec<_> = chunks(insert.envelopes, MOST_ROWS).collect();
+        if let [envelopes] = *batches {
+            return write(connection, &sql, envelopes).await.map_err(refused);
         }
         // A refused statement undoes itself alone: what went before it must go too.
         sqlx::raw_sql("savepoint pillarbox_emit").execute(&mut *connection).await?;
-        for envelopes in insert.envelopes.chunks(MOST_ROWS) {
+        for envelopes in batches {
             if let Err(error) = write(connection, &sql, envelopes).await {
                 sqlx::raw_sql(UNDO).execute(connection).await?;
                 return Err(refused(error));
@@ -117,7 +119,7 @@ async fn write(
             Delivery::AtOnce => row.push(NOW),
             Delivery::At(moment) => row.push_bind(moment.unix_micros()),
             Delivery::After(delay) => {
-                row.push(NOW).push_unseparated(" + ").push_bind_unseparated(super::micros(delay))
+                row.push(NOW).push_unseparated(" + ").push_bind_unseparated(micros(delay))
             }
         };
     });

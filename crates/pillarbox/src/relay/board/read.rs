@@ -1,0 +1,89 @@
+//! What to read next.
+
+use std::collections::HashMap;
+
+use super::{Board, Wanted};
+use crate::id::ShardId;
+use crate::store::{ReadKey, ShardRead};
+
+impl Board {
+    /// The next read, if one is worth doing and none is under way.
+    pub(in crate::relay) fn next_read(&mut self) -> Option<Wanted> {
+        if self.read_under_way {
+            return None;
+        }
+        let wanted = if self.key_was_last {
+            self.next_shard_read().or_else(|| self.next_key_read())?
+        } else {
+            self.next_key_read().or_else(|| self.next_shard_read())?
+        };
+        self.key_was_last = matches!(wanted, Wanted::Key(_));
+        self.read_under_way = true;
+        Some(wanted)
+    }
+
+    fn next_key_read(&mut self) -> Option<Wanted> {
+        // Keys are read ahead of room, but not without bound.
+        if self.known.len() > usize::try_from(self.pages.batch).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let (shard, key) = self.key_reads.pop_front()?;
+        if let Some(state) = self.shards.get_mut(&shard) {
+            state.asked = true;
+        }
+        Some(Wanted::Key(ReadKey { shard, key, limit: self.pages.least }))
+    }
+
+    /// Reads hungry shards together, except those whose page would show mostly rows in hand:
+    /// they are read one at a time, with a larger page.
+    fn next_shard_read(&mut self) -> Option<Wanted> {
+        // Only when half empty, so that every page brings rows that are not in hand yet.
+        if self.known.len() > usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX) {
+            return None;
+        }
+        let in_hand = self.in_hand();
+        let of = |shard: &ShardId| in_hand.get(shard).copied().unwrap_or(0);
+        let hungry = self.shards.iter().filter(|(_, state)| state.hungry).map(|(shard, _)| *shard);
+        let hungry: Vec<ShardId> = hungry.collect();
+        let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
+        let fair = (self.pages.batch / count).max(self.pages.least);
+        let light: Vec<ShardId> = hungry.iter().filter(|shard| of(shard) < fair).copied().collect();
+        let (wanted, limit) = match (light.is_empty(), hungry.first()) {
+            (true, Some(heavy)) => (vec![*heavy], of(heavy).saturating_add(fair)),
+            _ => (light, fair.saturating_mul(2)),
+        };
+        Some(Wanted::Shards { shards: self.feed(&wanted), limit })
+    }
+
+    fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {
+        let mut reads = Vec::new();
+        for shard in wanted {
+            if let Some(state) = self.shards.get_mut(shard) {
+                (state.hungry, state.asked) = (false, true);
+                reads.push(ShardRead { shard: *shard, floor: state.floor });
+            }
+        }
+        reads
+    }
+
+    fn in_hand(&self) -> HashMap<ShardId, u32> {
+        let mut counts = HashMap::new();
+        self.known.values().for_each(|shard| *counts.entry(*shard).or_default() += 1);
+        counts
+    }
+
+    /// A read failed: what it was for is still to be read.
+    pub(in crate::relay) fn read_failed(&mut self, wanted: Wanted) {
+        match wanted {
+            Wanted::Key(read) => self.key_reads.push_back((read.shard, read.key)),
+            Wanted::Shards { shards, .. } => {
+                for read in shards {
+                    if let Some(shard) = self.shards.get_mut(&read.shard) {
+                        shard.hungry = true;
+                    }
+                }
+            }
+        }
+        self.read_ended();
+    }
+}
