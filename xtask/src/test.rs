@@ -43,6 +43,10 @@ fn tests(steps: &mut Steps, options: &TestOptions, services: &Services) -> Resul
     services.announce_to(&mut nextest);
     steps.run("tests", nextest).map_err(|error| services.explain(&*error))?;
 
+    if !options.names.is_empty() {
+        steps.skip("doctests", "test names were given");
+        return Ok(());
+    }
     let mut doctests = cargo("test --doc --workspace --all-features");
     services.announce_to(&mut doctests);
     steps.run("doctests", doctests).map_err(|error| services.explain(&*error))

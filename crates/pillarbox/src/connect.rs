@@ -34,8 +34,8 @@ use crate::store::memory::MemoryStore;
 /// # Cancel safety
 /// Nothing is left behind.
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    match scheme {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    match &*scheme {
         "memory" => Ok(Arc::new(MemoryStore::new())),
         "postgres" | "postgresql" => postgres(url).await,
         "sqlite" => sqlite(url).await,
@@ -111,6 +111,15 @@ mod tests {
         assert_eq!(gone.kind(), ErrorKind::Unavailable);
         assert_eq!(bad.kind(), ErrorKind::Configuration);
         assert!(!format!("{gone:?} {bad:?}").contains("hunter2"));
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_file_that_cannot_be_opened_is_named_as_the_cause() {
+        let error = error("sqlite:///no/such/directory/shop.db").await;
+
+        assert_eq!(error.kind(), ErrorKind::Configuration);
+        assert!(error.to_string().contains("unable to open database file"), "{error}");
     }
 
     #[cfg(not(feature = "sqlite"))]

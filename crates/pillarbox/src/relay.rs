@@ -107,9 +107,9 @@ impl Relay {
         self
     }
 
-    /// An outbox whose commits wake this relay.
+    /// An outbox on the store's tables, whose commits wake this relay.
     pub fn outbox(&self) -> Outbox {
-        Outbox::waking(self.wake.clone())
+        Outbox::waking(self.wake.clone()).prefix(self.store.prefix())
     }
 
     /// Delivers until `shutdown` is ready, then finishes what is under way and gives its shards

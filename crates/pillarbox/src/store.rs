@@ -19,6 +19,7 @@ use crate::clock::Timestamp;
 use crate::envelope::{BadRow, Envelope};
 use crate::error::Result;
 use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId, Token};
+use crate::table::TablePrefix;
 use crate::verdict::Verdict;
 
 /// The minimum a database must do for the relay.
@@ -41,6 +42,9 @@ use crate::verdict::Verdict;
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// What the database is called in logs and metrics: `postgres`, `sqlite`.
     fn name(&self) -> &'static str;
+
+    /// What its tables' names begin with; empty where there are none.
+    fn prefix(&self) -> TablePrefix;
 
     /// Creates or updates the tables. Safe from many processes at once, and after a kill.
     async fn migrate(&self) -> Result<()>;
@@ -75,6 +79,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn settle(&self, settle: &Settle) -> Result<Settled>;
 
     /// Makes dead letters and held events new again. Returns how many there were.
+    ///
+    /// The relay finds them at its next sweep, or at once after a wake.
     async fn replay(&self, ids: &[EventId]) -> Result<u64>;
 
     /// Deletes up to `limit` rows that are done with. Never a pending or held one.

@@ -23,7 +23,8 @@ use crate::table::Tables;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an open transaction",
     label = "expected something like `&mut sqlx::Transaction<'_, _>`",
-    note = "pass `&mut tx`, not a pool: begin one with `outbox.begin(&pool)` or `pool.begin()`"
+    note = "pass `&mut tx`, not a pool: begin one with `outbox.begin(&pool)` or `pool.begin()`",
+    note = "an `OutboxTx` emits by itself: `tx.emit(&event)`; for an inbox pass `&mut *tx`"
 )]
 pub trait Tx: Send + Sized {
     /// Writes events into the transaction.

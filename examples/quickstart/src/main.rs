@@ -3,16 +3,14 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
+mod args;
 mod ledger;
 mod shop;
 
 use std::sync::Arc;
 
-use pillarbox::{
-    Cx, Event, Failure, Listener, Listeners, PostgresStore, Relay, SqliteStore, Store,
-};
+use pillarbox::{Cx, Event, EventId, Failure, Listener, Listeners, Relay, Store};
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::ledger::Ledger;
 use crate::shop::Shop;
@@ -24,45 +22,31 @@ struct OrderPlaced {
     #[event(id)]
     order_id: i64,
     total_cents: i64,
+    /// Tells the orders of this run from those of earlier ones in the same database.
+    run: String,
 }
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
-#[tokio::main]
-async fn main() -> Result<()> {
-    let level = std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok());
-    tracing_subscriber::fmt().with_max_level(level.unwrap_or(LevelFilter::ERROR)).init();
-    let url = std::env::args().skip_while(|arg| arg != "--store").nth(1);
-    match url.as_deref() {
-        Some(url) if url.starts_with("postgres") => {
-            let store = PostgresStore::connect(url).await?;
-            run(store.pool().clone(), store).await
-        }
-        url => {
-            let store = SqliteStore::connect(url.unwrap_or("sqlite::memory:")).await?;
-            run(store.pool().clone(), store).await
-        }
-    }
-}
 
 async fn run(shop: impl Shop, store: impl Store) -> Result<()> {
     println!("pillarbox quickstart on {}\n", store.name());
     store.migrate().await?;
     shop.prepare().await?;
 
-    let ledger = Arc::new(Ledger::default());
+    let ledger = Arc::new(Ledger::new(EventId::generate().to_string()));
     let relay = Relay::new(store, Listeners::new().on(Receipts(Arc::clone(&ledger))));
     let outbox = relay.outbox(); // cheap to clone; its commits wake the relay
     let relay = relay.spawn().await?;
 
     for number in 1..=20 {
-        let mut order = OrderPlaced { order_id: 0, total_cents: number * 100 };
+        let run = ledger.run.clone();
+        let mut order = OrderPlaced { order_id: 0, total_cents: number * 100, run };
         if number % 4 == 0 {
             shop.change_ones_mind(&outbox, &mut order).await?;
             ledger.rolled_back(&order);
         } else {
+            ledger.committing(&order);
             shop.place(&outbox, &mut order).await?;
-            ledger.committed(&order);
         }
     }
 
@@ -85,4 +69,9 @@ impl Listener<OrderPlaced> for Receipts {
             }
         }
     }
+}
+
+#[tokio::main]
+async fn main() -> std::process::ExitCode {
+    args::main().await
 }

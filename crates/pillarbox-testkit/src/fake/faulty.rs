@@ -6,7 +6,7 @@ use pillarbox::store::{
     Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats,
     StoredEvent, Take,
 };
-use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Store};
+use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Store, TablePrefix};
 
 /// A store that passes calls on, except those that a test wants to go wrong.
 ///
@@ -100,6 +100,10 @@ impl FaultyStore {
 impl Store for FaultyStore {
     fn name(&self) -> &'static str {
         self.inner.name()
+    }
+
+    fn prefix(&self) -> TablePrefix {
+        self.inner.prefix()
     }
 
     async fn migrate(&self) -> Result<()> {

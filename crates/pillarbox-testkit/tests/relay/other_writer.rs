@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use pillarbox::store::Status;
-use pillarbox::{EventId, Listeners};
+use pillarbox::{EventId, Listeners, Relay, SqliteStore, Store, TablePrefix};
 use pillarbox_testkit::{PostgresBackend, SqliteBackend};
 
-use crate::fixture::{Place, Script, next, open_postgres, open_sqlite, relay};
+use crate::fixture::{Place, Script, free, next, open_postgres, open_sqlite, quick, relay};
 
 const PLAIN: &str = "insert into outbox_event (event_type, payload) values ('test.step', '1');";
 const KEYED: &str = "insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id,
@@ -99,10 +99,43 @@ async fn what_sqlite3_inserts_is_delivered() {
 async fn a_relay_says_when_the_tables_are_missing() {
     let store = pillarbox::connect("sqlite::memory:").await.unwrap();
 
-    let error = pillarbox::Relay::shared(store, Listeners::new()).spawn().await.unwrap_err();
+    let error = Relay::shared(store, Listeners::new()).spawn().await.unwrap_err();
 
     assert_eq!(error.kind(), pillarbox::ErrorKind::Schema);
     assert!(error.to_string().contains("run `migrate`"), "{error}");
+}
+
+#[tokio::test]
+async fn the_relays_outbox_writes_where_the_relay_reads() {
+    let store = SqliteStore::connect("sqlite::memory:").await.unwrap();
+    let store = store.prefix(TablePrefix::new("shop_").unwrap());
+    store.migrate().await.unwrap();
+    let pool = store.pool().clone();
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = Relay::new(store, listeners);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let mut tx = outbox.begin(&pool).await.unwrap();
+    tx.emit_envelope(free(1)).await.unwrap();
+    tx.commit().await.unwrap();
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    handle.stop().await.unwrap();
+}
+
+/// All of a database in memory hangs on one connection, which no dropped call may close.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_in_memory_outlives_relays_that_stop_at_any_moment() {
+    let store = SqliteStore::connect("sqlite::memory:").await.unwrap();
+    store.migrate().await.unwrap();
+
+    for _ in 0..200 {
+        let relay = Relay::new(store.clone(), Listeners::new()).settings(quick());
+        relay.spawn().await.unwrap().stop().await.unwrap();
+    }
+
+    assert_eq!(store.stats().await.unwrap().owners, 0);
 }
 
 /// What the writer left out, the database has filled in.

@@ -130,8 +130,9 @@ impl<T: OpenTx> OutboxTx<T> {
     /// Inserts the events and commits.
     ///
     /// # Errors
-    /// [`ErrorKind::CommitUnknown`] when `COMMIT` was sent and no answer came. With every other
-    /// kind nothing was committed: the transaction was rolled back.
+    /// [`ErrorKind::Duplicate`] when an id of the caller's own exists already: it is now that the
+    /// events are inserted. [`ErrorKind::CommitUnknown`] when `COMMIT` was sent and no answer
+    /// came. With every other kind nothing was committed: the transaction was rolled back.
     ///
     /// # Cancel safety
     /// Dropped before `COMMIT` is sent, it rolls back; after that the outcome is unknown.

@@ -11,7 +11,8 @@ use crate::tx::OpenTx;
 
 /// A part of a transaction that can be taken back with the events emitted in it.
 ///
-/// It derefs to the transaction, so savepoints nest. Dropping it rolls it back.
+/// It derefs to the transaction, so savepoints nest; sqlx takes `&mut **savepoint`. Dropping it
+/// rolls it back.
 #[must_use = "a savepoint that is dropped is rolled back"]
 pub struct Savepoint<'t, T: OpenTx> {
     tx: &'t mut OutboxTx<T>,

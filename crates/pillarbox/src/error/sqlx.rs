@@ -26,6 +26,20 @@ impl From<sqlx::Error> for Error {
     }
 }
 
+impl Error {
+    /// What went wrong before a connection was there: the database's own words help most, and
+    /// hold no password.
+    pub(crate) fn connecting(source: sqlx::Error) -> Self {
+        let error = Self::from(source);
+        let said = error.source_text();
+        let kind = match error.kind() {
+            ErrorKind::Unavailable => ErrorKind::Unavailable,
+            _ => ErrorKind::Configuration,
+        };
+        Self { kind, message: format!("cannot connect to the database: {said}"), ..error }
+    }
+}
+
 fn classify(answer: &dyn DatabaseError) -> (ErrorKind, String) {
     let code = answer.code().unwrap_or_default();
     if is_transient(&code) {

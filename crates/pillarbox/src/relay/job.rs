@@ -56,7 +56,8 @@ impl Job {
                 debug!(event_id, attempt, ?delay, error = error.as_str(), "delivery deferred");
             }
             Verdict::Dead { error } => {
-                error!(event_id, attempt, error = error.as_str(), "event given up, a dead letter");
+                let (error, route) = (error.as_str(), self.route.as_deref());
+                error!(event_id, attempt, error, route, "event given up, a dead letter");
             }
             Verdict::Held { error } => {
                 error!(

@@ -22,7 +22,7 @@ use crate::retry::OnDead;
 pub struct Settings {
     /// How long this relay's shards stay its own without a sign of life.
     ///
-    /// Lower it to recover faster from a crash; it must exceed `delivery_timeout` + `margin`.
+    /// Lower it to recover faster from a crash; it must be at least `delivery_timeout` + `margin`.
     /// Defaults to 15 seconds.
     #[serde(rename = "lease_ms", with = "millis")]
     pub lease: Duration,
@@ -107,7 +107,7 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::Configuration`], with the numbers in the message.
     pub fn check(&self) -> Result<()> {
-        let needed = self.delivery_timeout + self.margin;
+        let needed = self.delivery_timeout.saturating_add(self.margin);
         if self.lease < needed {
             return refuse(format!(
                 "lease ({:?}) is shorter than delivery_timeout + margin ({:?} + {:?}): \
@@ -177,6 +177,8 @@ mod tests {
         let zero = Settings { poll: Duration::ZERO, ..Settings::default() };
         let crowded = Settings { workers: count(3000), ..Settings::default() };
 
+        let endless = Settings { delivery_timeout: Duration::MAX, ..Settings::default() };
+        assert_eq!(endless.check().unwrap_err().kind(), ErrorKind::Configuration);
         assert_eq!(zero.check().unwrap_err().kind(), ErrorKind::Configuration);
         assert_eq!(crowded.check().unwrap_err().kind(), ErrorKind::Configuration);
     }

@@ -20,6 +20,7 @@ use super::{
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::id::{EventId, OwnerId};
+use crate::table::TablePrefix;
 
 /// Keeps events in memory, with transactions, for tests that need no database.
 ///
@@ -89,6 +90,10 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     fn name(&self) -> &'static str {
         "memory"
+    }
+
+    fn prefix(&self) -> TablePrefix {
+        TablePrefix::default()
     }
 
     async fn migrate(&self) -> Result<()> {

@@ -17,7 +17,7 @@ use super::{
     Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
     StoredEvent, Take,
 };
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId};
 use crate::pooled::PooledTx;
 use crate::table::{TablePrefix, Tables};
@@ -58,14 +58,19 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) for a URL that cannot be
-    /// read, [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) for a server out of reach.
+    /// read or a server that says no, [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) for a server out of reach.
     ///
     /// # Cancel safety
     /// Nothing is left behind.
     pub async fn connect(url: &str) -> Result<Self> {
-        let options: PgConnectOptions = url.parse()?;
+        let scheme = url.to_ascii_lowercase();
+        if !scheme.starts_with("postgres://") && !scheme.starts_with("postgresql://") {
+            let message = "a PostgreSQL URL begins with postgres://user@host/database";
+            return Err(Error::new(ErrorKind::Configuration, message));
+        }
+        let options: PgConnectOptions = url.parse().map_err(Error::connecting)?;
         // One connection by hand: a pool would knock for half a minute before it says no.
-        options.connect().await?.close().await?;
+        options.connect().await.map_err(Error::connecting)?.close().await?;
         Ok(Self::new(PgPoolOptions::new().max_connections(10).connect_with(options).await?))
     }
 
@@ -105,6 +110,10 @@ impl fmt::Debug for PostgresStore {
 impl Store for PostgresStore {
     fn name(&self) -> &'static str {
         "postgres"
+    }
+
+    fn prefix(&self) -> TablePrefix {
+        self.tables.prefix().clone()
     }
 
     async fn migrate(&self) -> Result<()> {

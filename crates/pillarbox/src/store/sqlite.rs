@@ -17,7 +17,7 @@ use super::{
     Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
     StoredEvent, Take,
 };
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId};
 use crate::pooled::PooledTx;
 use crate::table::{TablePrefix, Tables};
@@ -50,16 +50,21 @@ impl SqliteStore {
 
     /// Opens or creates a file with a pool of its own, in WAL mode with full synchronisation.
     ///
-    /// `sqlite::memory:` gives a database that lives as long as the store.
+    /// `sqlite::memory:` gives a database that lives as long as the store, and has one
+    /// connection: a second transaction waits until the first has ended.
     ///
     /// # Errors
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) for a URL that cannot be
-    /// read, [`ErrorKind::Database`](crate::ErrorKind::Database) for a file that cannot be opened.
+    /// read or a file that cannot be opened.
     ///
     /// # Cancel safety
     /// Nothing is left behind.
     pub async fn connect(url: &str) -> Result<Self> {
-        let options: SqliteConnectOptions = url.parse()?;
+        if !url.to_ascii_lowercase().starts_with("sqlite:") {
+            let message = "a SQLite URL begins with sqlite:, as in sqlite://shop.db";
+            return Err(Error::new(ErrorKind::Configuration, message));
+        }
+        let options: SqliteConnectOptions = url.parse().map_err(Error::connecting)?;
         let options = options
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
@@ -70,9 +75,12 @@ impl SqliteStore {
         let pool = SqlitePoolOptions::new()
             .max_connections(connections)
             .min_connections(1)
+            // A file needs no ping; and one that is dropped half-way closes the connection, which
+            // for a database in memory is all there is.
+            .test_before_acquire(false)
             .idle_timeout(None)
             .max_lifetime(None);
-        Ok(Self::new(pool.connect_with(options).await?))
+        Ok(Self::new(pool.connect_with(options).await.map_err(Error::connecting)?))
     }
 
     /// On the tables whose names begin with this prefix.
@@ -107,6 +115,10 @@ impl fmt::Debug for SqliteStore {
 impl Store for SqliteStore {
     fn name(&self) -> &'static str {
         "sqlite"
+    }
+
+    fn prefix(&self) -> TablePrefix {
+        self.tables.prefix().clone()
     }
 
     async fn migrate(&self) -> Result<()> {

@@ -6,7 +6,7 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use std::iter;
+use std::{collections::HashSet, iter};
 
 use sqlx::{Connection as _, Database, Transaction};
 
@@ -99,7 +99,8 @@ fn require_transaction<DB: Database>(connection: &DB::Connection) -> Result<()> 
     }
     Err(Error::new(
         ErrorKind::NoTransaction,
-        "this connection has no transaction open: begin one with sqlx, and emit into that",
+        "sqlx has no transaction open on this connection: begin one with sqlx, and emit into \
+         that (a BEGIN sent by hand is not seen)",
     ))
 }
 
@@ -125,5 +126,20 @@ fn partition_key(envelope: &Envelope) -> Option<&str> {
         Key::Aggregate => None,
         Key::Given(key) => Some(key),
         Key::Free => Some(""),
+    }
+}
+
+/// Names the id that exists already, as far as it can be told.
+fn duplicate(envelopes: &[Envelope]) -> String {
+    let mut seen = HashSet::new();
+    let twice = envelopes.iter().find(|envelope| !seen.insert(envelope.event_id()));
+    match (twice, envelopes) {
+        (Some(envelope), _) => {
+            format!("two of these events have the same id (event={})", envelope.event_id())
+        }
+        (None, [envelope]) => {
+            format!("an event with this id exists already (event={})", envelope.event_id())
+        }
+        (None, _) => format!("one of these {} events exists already", envelopes.len()),
     }
 }

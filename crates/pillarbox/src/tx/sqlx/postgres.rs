@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 use time::OffsetDateTime;
 
 use super::private::Statements;
-use super::{chunks, partition_key};
+use super::{chunks, duplicate, partition_key};
 use crate::clock::micros;
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result, TxFate};
@@ -49,14 +49,15 @@ impl Statements for Postgres {
 
     /// Any statement fails in an aborted transaction, whose COMMIT would answer with success.
     async fn prove(connection: &mut PgConnection) -> Result<()> {
-        sqlx::query("select 1").execute(connection).await.map_err(refused)?;
+        sqlx::query("select 1").execute(connection).await.map_err(|error| refused(error, &[]))?;
         Ok(())
     }
 
     async fn insert(connection: &mut PgConnection, insert: &Insert<'_>) -> Result<()> {
         let sql = insert.tables.render(INSERT);
         for envelopes in chunks(insert.envelopes, MOST_ROWS) {
-            write(connection, Arc::clone(&sql), envelopes).await.map_err(refused)?;
+            let written = write(connection, Arc::clone(&sql), envelopes).await;
+            written.map_err(|error| refused(error, envelopes))?;
         }
         Ok(())
     }
@@ -137,10 +138,10 @@ fn delay(envelope: &Envelope) -> i64 {
 }
 
 /// Every error aborts the transaction on PostgreSQL.
-fn refused(source: sqlx::Error) -> Error {
+fn refused(source: sqlx::Error, envelopes: &[Envelope]) -> Error {
     let code = source.as_database_error().and_then(|answer| answer.code());
     match code.as_deref() {
-        Some("23505") => Error::new(ErrorKind::Duplicate, "an event with this id exists already")
+        Some("23505") => Error::new(ErrorKind::Duplicate, duplicate(envelopes))
             .caused_by(source)
             .leaving(TxFate::Aborted),
         Some("25P02") => Error::new(

@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, QueryBuilder, Sqlite, SqliteConnection};
 
 use super::private::Statements;
-use super::{chunks, partition_key};
+use super::{chunks, duplicate, partition_key};
 use crate::clock::micros;
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result, TxFate};
@@ -53,14 +53,15 @@ impl Statements for Sqlite {
         let sql = insert.tables.render(INSERT);
         let batches: Vec<_> = chunks(insert.envelopes, MOST_ROWS).collect();
         if let [envelopes] = *batches {
-            return write(connection, &sql, envelopes).await.map_err(refused);
+            let written = write(connection, &sql, envelopes).await;
+            return written.map_err(|error| refused(error, envelopes));
         }
         // A refused statement undoes itself alone: what went before it must go too.
         sqlx::raw_sql("savepoint pillarbox_emit").execute(&mut *connection).await?;
         for envelopes in batches {
             if let Err(error) = write(connection, &sql, envelopes).await {
                 sqlx::raw_sql(UNDO).execute(connection).await?;
-                return Err(refused(error));
+                return Err(refused(error, envelopes));
             }
         }
         sqlx::raw_sql("release pillarbox_emit").execute(connection).await?;
@@ -130,9 +131,9 @@ async fn write(
 }
 
 /// A refused statement is undone by itself on SQLite; the transaction goes on without it.
-fn refused(source: sqlx::Error) -> Error {
+fn refused(source: sqlx::Error, envelopes: &[Envelope]) -> Error {
     if source.as_database_error().is_some_and(|answer| answer.is_unique_violation()) {
-        return Error::new(ErrorKind::Duplicate, "an event with this id exists already")
+        return Error::new(ErrorKind::Duplicate, duplicate(envelopes))
             .caused_by(source)
             .leaving(TxFate::Open);
     }
