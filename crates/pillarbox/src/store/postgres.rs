@@ -57,8 +57,8 @@ impl PostgresStore {
     /// Connects with a pool of its own.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) for a URL that cannot be
-    /// read or a server that says no, [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) for a server out of reach.
+    /// [`ErrorKind::Configuration`] for a URL that cannot be
+    /// read or a server that says no, [`ErrorKind::Unavailable`] for a server out of reach.
     ///
     /// # Cancel safety
     /// Nothing is left behind.

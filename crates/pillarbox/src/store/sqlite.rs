@@ -54,7 +54,7 @@ impl SqliteStore {
     /// connection: a second transaction waits until the first has ended.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) for a URL that cannot be
+    /// [`ErrorKind::Configuration`] for a URL that cannot be
     /// read or a file that cannot be opened.
     ///
     /// # Cancel safety
