@@ -64,9 +64,13 @@ async fn hunt(store: &impl Store, bank: &impl Bank, url: &str, place: &Path) {
     }
     let committed = writers.stop().await.unwrap();
     let last = relay(url, &log, place);
-    while pending(store).await > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let draining = async {
+        while pending(store).await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let drained = tokio::time::timeout(Duration::from_secs(120), draining).await;
+    assert!(drained.is_ok(), "something is stuck: {:?}", store.stats().await);
     slay(last).await;
 
     let report = Report::of(&committed, &fs::read_to_string(&log).unwrap());

@@ -27,8 +27,9 @@ pub trait Dropped: Database {
     /// Whether the connection is worth keeping after a call was dropped half-way.
     const KEEP_IN_DOUBT: bool;
 
-    /// Makes sure, without waiting, that the rollback that follows finds a transaction.
-    fn revive(connection: &mut Self::Connection);
+    /// Makes sure, without waiting, that the rollbacks that follow find a transaction with as
+    /// many levels as sqlx counts.
+    fn revive(connection: &mut Self::Connection, depth: usize);
 }
 
 type Answer = Result<(), sqlx::Error>;
@@ -48,23 +49,23 @@ impl<DB: Dropped> PooledTx<DB> {
 
     pub(crate) async fn savepoint(&mut self) -> Answer {
         self.in_doubt = true;
-        <DB::TransactionManager>::begin(&mut self.connection, None).await?;
+        let answer = <DB::TransactionManager>::begin(&mut self.connection, None).await;
         self.in_doubt = false;
-        Ok(())
+        answer
     }
 
     pub(crate) async fn release(&mut self) -> Answer {
         self.in_doubt = true;
-        <DB::TransactionManager>::commit(&mut self.connection).await?;
+        let answer = <DB::TransactionManager>::commit(&mut self.connection).await;
         self.in_doubt = false;
-        Ok(())
+        answer
     }
 
     pub(crate) async fn rollback_to(&mut self) -> Answer {
         self.in_doubt = true;
-        <DB::TransactionManager>::rollback(&mut self.connection).await?;
+        let answer = <DB::TransactionManager>::rollback(&mut self.connection).await;
         self.in_doubt = false;
-        Ok(())
+        answer
     }
 
     /// Rolls back to the innermost savepoint before anything else happens.
@@ -81,11 +82,22 @@ impl<DB: Dropped> PooledTx<DB> {
     }
 
     pub(crate) async fn rollback(mut self) -> Answer {
-        DB::revive(&mut self.connection);
+        self.unwind_to_the_last();
         self.in_doubt = true;
-        <DB::TransactionManager>::rollback(&mut self.connection).await?;
-        (self.in_doubt, self.open) = (false, false);
-        Ok(())
+        let answer = <DB::TransactionManager>::rollback(&mut self.connection).await;
+        self.in_doubt = false;
+        self.open = answer.is_err();
+        answer
+    }
+
+    /// Leaves one level, which a rollback ends: every level that sqlx counts must be there for
+    /// it, also where the database has ended the transaction by itself.
+    fn unwind_to_the_last(&mut self) {
+        let depth = <DB::TransactionManager>::get_transaction_depth(&self.connection);
+        DB::revive(&mut self.connection, depth);
+        for _ in 1..depth {
+            <DB::TransactionManager>::start_rollback(&mut self.connection);
+        }
     }
 }
 
@@ -94,11 +106,10 @@ impl<DB: Dropped> Drop for PooledTx<DB> {
         if !self.open {
             return;
         }
-        if self.in_doubt && !DB::KEEP_IN_DOUBT {
-            self.connection.close_on_drop();
-        }
         if !self.in_doubt {
-            DB::revive(&mut self.connection);
+            self.unwind_to_the_last();
+        } else if !DB::KEEP_IN_DOUBT {
+            self.connection.close_on_drop();
         }
         <DB::TransactionManager>::start_rollback(&mut self.connection);
     }
@@ -129,7 +140,7 @@ impl Dropped for sqlx::Postgres {
     const KEEP_IN_DOUBT: bool = false;
 
     /// PostgreSQL answers a rollback without a transaction with a warning.
-    fn revive(_: &mut sqlx::PgConnection) {}
+    fn revive(_: &mut sqlx::PgConnection, _: usize) {}
 }
 
 #[cfg(feature = "sqlite")]
@@ -138,10 +149,20 @@ impl Dropped for sqlx::Sqlite {
     /// would be gone with its connection.
     const KEEP_IN_DOUBT: bool = true;
 
-    /// SQLite may have ended the transaction by itself; a live one answers BEGIN with an error.
-    /// One poll hands the statement to the connection's thread, which runs it before the rollback.
-    fn revive(connection: &mut sqlx::SqliteConnection) {
-        let mut begin = std::pin::pin!(sqlx::raw_sql("begin").execute(connection));
-        let _ = begin.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    /// SQLite may have ended the transaction by itself; a live one answers BEGIN with an error,
+    /// and takes a savepoint of a name that exists.
+    fn revive(connection: &mut sqlx::SqliteConnection, depth: usize) {
+        hand_over(connection, "begin".into_sql_str());
+        for level in 1..depth {
+            let savepoint = format!("savepoint _sqlx_savepoint_{level}");
+            hand_over(connection, sqlx::AssertSqlSafe(savepoint).into_sql_str());
+        }
     }
+}
+
+/// One poll hands the statement to the connection's thread, which runs it before what follows.
+#[cfg(feature = "sqlite")]
+fn hand_over(connection: &mut sqlx::SqliteConnection, statement: sqlx::SqlStr) {
+    let mut handed = std::pin::pin!(sqlx::raw_sql(statement).execute(connection));
+    let _ = handed.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
 }

@@ -1,8 +1,9 @@
 //! What happens next to an event: decided here, once, without a clock and without a database.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fmt, time::Duration};
 
-use crate::verdict::{ErrorText, Failure, Next, Verdict};
+use crate::verdict::{ErrorText, Failed, Next, Verdict};
 
 /// Says how long to wait before an attempt.
 ///
@@ -86,7 +87,7 @@ pub(crate) struct Delivered<'a> {
     /// Attempts that had failed before this one.
     pub(crate) attempts: u32,
     pub(crate) keyed: bool,
-    pub(crate) outcome: Result<(), &'a Failure>,
+    pub(crate) outcome: Result<(), &'a Failed>,
     /// A factor around 1 that keeps retries from marching in step.
     pub(crate) jitter: f64,
 }
@@ -99,18 +100,24 @@ impl Judge {
                 OnDone::Delete => Verdict::Delete,
             };
         };
-        let error = ErrorText::new(&failure.to_string());
+        let error = failure.error.clone();
         let failed = delivered.attempts.saturating_add(1);
-        match failure.next() {
+        match failure.next {
             Next::Defer(delay) => Verdict::Defer { delay: delay.min(LONGEST), error },
             Next::Dead => self.give_up(delivered.keyed, error),
             _ if failed >= self.max_attempts => self.give_up(delivered.keyed, error),
             Next::RetryAfter(delay) => Verdict::Retry { delay: delay.min(LONGEST), error },
             Next::Retry => {
-                let delay = self.policy.delay(failed).min(LONGEST).mul_f64(delivered.jitter);
+                let delay = self.delay(failed).min(LONGEST).mul_f64(delivered.jitter);
                 Verdict::Retry { delay, error }
             }
         }
+    }
+
+    /// The policy may be a stranger's code; one that panics must not take the relay along.
+    fn delay(&self, failed: u32) -> Duration {
+        let asked = catch_unwind(AssertUnwindSafe(|| self.policy.delay(failed)));
+        asked.unwrap_or_else(|_| Backoff::default().delay(failed))
     }
 
     fn give_up(&self, keyed: bool, error: ErrorText) -> Verdict {
@@ -124,6 +131,7 @@ impl Judge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::Failure;
 
     fn judge(outcome: Result<(), Failure>, attempts: u32, on_dead: OnDead) -> Verdict {
         let judge = Judge {
@@ -132,6 +140,7 @@ mod tests {
             on_dead,
             on_done: OnDone::Mark,
         };
+        let outcome = outcome.map_err(Failed::from);
         let outcome = outcome.as_ref().copied();
         judge.judge(&Delivered { attempts, keyed: true, outcome, jitter: 1.5 })
     }
@@ -179,6 +188,27 @@ mod tests {
         let verdict = judge(Err(Failure::defer(delay, "closed")), 9, OnDead::Skip);
 
         assert_eq!(verdict, Verdict::Defer { delay, error: error("closed") });
+    }
+
+    #[derive(Debug)]
+    struct Broken;
+
+    impl RetryPolicy for Broken {
+        fn delay(&self, _: u32) -> Duration {
+            panic!("a stranger's bug")
+        }
+    }
+
+    #[test]
+    fn a_policy_that_panics_is_replaced_by_the_usual_one() {
+        let judge = Judge {
+            policy: Box::new(Broken),
+            max_attempts: 10,
+            on_dead: OnDead::Hold,
+            on_done: OnDone::Mark,
+        };
+
+        assert_eq!(judge.delay(1), Duration::from_millis(200));
     }
 
     #[test]

@@ -89,6 +89,20 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Failure {
     }
 }
 
+/// A failure as the judge takes it: what it asks for, and its text.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) next: Next,
+    pub(crate) error: ErrorText,
+}
+
+impl From<Failure> for Failed {
+    /// Calls the error's own `Display`, which is a stranger's code and may panic.
+    fn from(failure: Failure) -> Self {
+        Self { next: failure.next, error: ErrorText::new(&failure.to_string()) }
+    }
+}
+
 /// What is written about an event once its delivery is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -53,6 +53,8 @@ macro_rules! tx_conformance {
                 a_rolled_back_pool_goes_on,
             }
             aborted {
+                a_savepoint_after_a_failed_statement_hides_nothing,
+                a_failed_statement_in_a_savepoint_poisons_no_connection,
                 a_commit_after_a_failed_statement_is_an_error,
                 a_commit_without_events_after_a_failed_statement_is_an_error,
                 events_emitted_after_a_failed_statement_are_no_ghosts,

@@ -113,7 +113,8 @@ pub(crate) async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
             if let Some(found) = look().await {
                 return found;
             }
-            tokio::task::yield_now().await;
+            // Not to take the core from the relay that is waited for.
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), looking).await.expect("it comes within 20 s")

@@ -7,7 +7,7 @@ use crate::context::{self, Context};
 use crate::envelope::{BadRow, Envelope};
 use crate::id::ShardId;
 use crate::listen::{AnyListener, Cx, Listeners};
-use crate::verdict::Failure;
+use crate::verdict::{Failed, Failure};
 
 use super::lease::Tenure;
 
@@ -25,7 +25,7 @@ pub(super) struct Courier {
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The listener was called, or the event can have none.
-    Judgeable(Result<(), Failure>),
+    Judgeable(Result<(), Failed>),
     /// The lease ran out first: it is not ours to deliver.
     TooLate,
 }
@@ -46,15 +46,17 @@ impl Courier {
     ) -> Outcome {
         let envelope = match event {
             Ok(envelope) => Arc::new(envelope),
-            Err(bad) => return Outcome::Judgeable(Err(Failure::dead(bad.cause))),
+            Err(bad) => return Outcome::Judgeable(Err(Failure::dead(bad.cause).into())),
         };
         let Some(listener) = self.listeners.route(&envelope) else {
-            return Outcome::Judgeable(Err(unroutable(&envelope)));
+            return Outcome::Judgeable(Err(unroutable(&envelope).into()));
         };
         if !self.tenure.may_start(&*self.clock, shard, self.margin) {
             return Outcome::TooLate;
         }
-        Outcome::Judgeable(self.call(&*listener, envelope, attempts.saturating_add(1)).await)
+        let outcome = self.call(&*listener, envelope, attempts.saturating_add(1)).await;
+        // Here, where a panic is a failed delivery: the text of an error is a stranger's code.
+        Outcome::Judgeable(outcome.map_err(Into::into))
     }
 
     async fn call(

@@ -6,12 +6,12 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, warn};
 
-use super::Settings;
 use super::board::{Board, Wanted};
 use super::deliver::{Courier, Outcome};
 use super::job::{Job, Judged};
 use super::lease::Tenure;
 use super::settle::{self, Answer};
+use super::{SECOND, Settings};
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, jitter};
@@ -212,15 +212,15 @@ impl Engine {
     fn panicked(&mut self, panic: &JoinError) {
         if self.work.deliveries.contains_key(&panic.id()) {
             let failure = Failure::retry(format!("the listener panicked: {panic}"));
-            return self.delivered(panic.id(), Outcome::Judgeable(Err(failure)));
+            return self.delivered(panic.id(), Outcome::Judgeable(Err(failure.into())));
         }
         error!(error = %panic, store = self.store.name(), "the store panicked, asking it again");
         if self.work.reading.as_ref().is_some_and(|(id, _)| *id == panic.id()) {
             let text = panic.to_string();
             return self.read(Err(Error::new(ErrorKind::Unavailable, text)));
         }
-        let unanswered = std::mem::take(&mut self.work.settling);
-        self.work.judged.splice(0..0, unanswered);
+        // At the next sweep, for a driver that panics on these will do so again.
+        self.work.refused.append(&mut self.work.settling);
     }
 
     fn read(&mut self, rows: Result<Vec<Pending>>) {
@@ -232,7 +232,7 @@ impl Engine {
             (Ok(rows), Wanted::Key(read)) => self.board.take_key(&read, rows, instant()),
             (Err(error), wanted) => {
                 warn!(error = %error, cause = error.source_text(), "read failed, trying again");
-                self.work.read_pause = Some(instant() + self.settings.poll);
+                self.work.read_pause = Some(instant() + self.settings.poll.min(SECOND));
                 self.board.read_failed(wanted);
             }
         }

@@ -97,6 +97,9 @@ impl Default for Settings {
     }
 }
 
+/// Longer waits are mistakes, and would overflow a clock.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
 const fn count(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).expect("a default is not zero")
 }
@@ -123,6 +126,11 @@ impl Settings {
         ];
         if let Some((name, _)) = positive.iter().find(|(_, value)| value.is_zero()) {
             return refuse(format!("{name} is zero: give it a positive duration"));
+        }
+        let bounded = [("lease", self.lease), ("drain", self.drain)];
+        let mut durations = bounded.iter().chain(&positive);
+        if let Some((name, value)) = durations.find(|(_, value)| *value > LONGEST) {
+            return refuse(format!("{name} ({value:?}) is longer than a year: lower it"));
         }
         if self.workers > self.max_unsettled {
             return refuse(format!(
@@ -179,6 +187,8 @@ mod tests {
 
         let endless = Settings { delivery_timeout: Duration::MAX, ..Settings::default() };
         assert_eq!(endless.check().unwrap_err().kind(), ErrorKind::Configuration);
+        let patient = Settings { drain: Duration::MAX, ..Settings::default() };
+        assert_eq!(patient.check().unwrap_err().kind(), ErrorKind::Configuration);
         assert_eq!(zero.check().unwrap_err().kind(), ErrorKind::Configuration);
         assert_eq!(crowded.check().unwrap_err().kind(), ErrorKind::Configuration);
     }

@@ -110,3 +110,53 @@ pub async fn a_rollback_after_a_failed_statement_leaves_the_pool_usable<B: Backe
     assert_nothing(backend, 0).await;
     assert_usable(backend).await;
 }
+
+/// A savepoint opened after the failure must not make the dead transaction look alive.
+pub async fn a_savepoint_after_a_failed_statement_hides_nothing<B: Backend>(backend: &B) {
+    if lacks(backend, Need::SpoiledTransaction) {
+        return;
+    }
+    for end in 0..3 {
+        let mut tx = begin(backend).await;
+        backend.place(&mut tx, 7).await.unwrap();
+        tx.emit(&placed(7)).await.unwrap();
+        backend.spoil(&mut tx).await;
+
+        if let Ok(savepoint) = tx.savepoint().await {
+            match end {
+                0 => drop(savepoint),
+                1 => savepoint.rollback().await.unwrap_or_default(),
+                _ => savepoint.release().await.unwrap_or_default(),
+            }
+        }
+
+        tx.commit().await.expect_err("the commit reports success");
+        assert_nothing(backend, 7).await;
+    }
+    assert_usable(backend).await;
+}
+
+/// The same where the failure happens inside of a savepoint, however that is left.
+pub async fn a_failed_statement_in_a_savepoint_poisons_no_connection<B: Backend>(backend: &B) {
+    if lacks(backend, Need::SpoiledTransaction) {
+        return;
+    }
+    for end in 0..6 {
+        let mut tx = begin(backend).await;
+        backend.place(&mut tx, 7).await.unwrap();
+        let mut savepoint = tx.savepoint().await.unwrap();
+        backend.spoil(&mut savepoint).await;
+        match end % 3 {
+            0 => drop(savepoint),
+            1 => savepoint.rollback().await.unwrap_or_default(),
+            _ => savepoint.release().await.unwrap_or_default(),
+        }
+        if end < 3 {
+            drop(tx);
+        } else {
+            tx.rollback().await.unwrap_or_default();
+        }
+    }
+    assert_nothing(backend, 7).await;
+    assert_usable(backend).await;
+}

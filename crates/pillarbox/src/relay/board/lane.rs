@@ -51,6 +51,10 @@ impl Lane {
         std::mem::take(&mut self.queue).into_keys().collect()
     }
 
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Ends the turn of a row, if it is that row's turn.
     pub(super) fn end_turn(&mut self, seq: Seq) {
         if self.busy == Some(seq) {

@@ -147,6 +147,11 @@ impl Board {
             }
             return Taken::Waits;
         }
+        // One key must not fill the hand: its tail is read when its head has moved on.
+        if lane.queued() >= usize::try_from(self.pages.least).unwrap_or(usize::MAX) {
+            lane.tail_unread = true;
+            return Taken::Waits;
+        }
         self.known.insert(row.seq, row.shard);
         lane.push(row);
         Taken::Accepted
@@ -154,9 +159,11 @@ impl Board {
 
     /// Older rows of the key lie below the floor. Where nothing is known of them, they came late.
     fn leave_behind(&mut self, lane_key: &LaneKey) -> Taken {
-        match self.lanes.get_mut(lane_key) {
-            Some(lane) => lane.tail_unread = true,
-            None => self.want_key(lane_key.clone()),
+        if let Some(lane) = self.lanes.get_mut(lane_key) {
+            lane.tail_unread = true;
+        } else if self.lanes.len() < MOST_PARKED {
+            // Beyond the bound, the next sweep finds it from the head.
+            self.want_key(lane_key.clone());
         }
         Taken::Waits
     }

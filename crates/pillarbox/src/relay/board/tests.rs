@@ -15,7 +15,7 @@ use crate::envelope::Envelope;
 use crate::event::Key;
 use crate::id::{EventId, OwnerId, Token};
 use crate::store::memory::{MemoryStore, MemoryTx};
-use crate::store::{Lease, Read, Settle, Settled, Settlement, Store, Take};
+use crate::store::{Lease, Read, Settle, Settled, Settlement, Status, Store, Take};
 use crate::table::Tables;
 use crate::tx::{Insert, Tx};
 use crate::verdict::{ErrorText, Verdict};
@@ -49,7 +49,12 @@ enum Step {
     },
     StartRead,
     EndRead,
+    FailRead,
     Start,
+    /// The lease was too short to start it.
+    PutBack {
+        which: usize,
+    },
     Deliver {
         which: usize,
         outcome: u8,
@@ -76,6 +81,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..KEYS).prop_map(|key| Step::Rollback { key }),
         8 => Just(Step::StartRead),
         8 => Just(Step::EndRead),
+        1 => Just(Step::FailRead),
+        1 => (0..8_usize).prop_map(|which| Step::PutBack { which }),
         10 => Just(Step::Start),
         10 => (0..8_usize, 0..10_u8).prop_map(|(which, outcome)| Step::Deliver { which, outcome }),
         5 => Just(Step::StartSettle),
@@ -148,6 +155,18 @@ impl Sim {
             Step::Rollback { key } => drop(self.open.remove(&key)),
             Step::StartRead => self.start_read().await,
             Step::EndRead => self.end_read(),
+            Step::FailRead => {
+                if let Some((wanted, _)) = self.read.take() {
+                    self.board.read_failed(wanted);
+                }
+            }
+            Step::PutBack { which } => {
+                if !self.running.is_empty() {
+                    let (row, _) = self.running.swap_remove(which % self.running.len());
+                    let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key };
+                    self.board.put_back(&ticket);
+                }
+            }
             Step::Start => {
                 if self.running.len() < 4 {
                     self.running.extend(self.board.next_start());
@@ -234,12 +253,15 @@ impl Sim {
         let delay = Duration::from_millis(u64::from(outcome) * 40);
         let verdict = match outcome {
             0 if row.key.is_some() => Verdict::Held { error },
+            // Given up for good, and thereby as good as delivered.
+            0 => Verdict::Dead { error },
+            5 if row.key.is_some() && row.attempts > 0 => Verdict::Dead { error },
             1 | 2 => Verdict::Retry { delay, error },
             3 => Verdict::Defer { delay, error },
             4 => Verdict::Done,
             _ => Verdict::Delete,
         };
-        if matches!(verdict, Verdict::Done | Verdict::Delete) {
+        if matches!(verdict, Verdict::Done | Verdict::Delete | Verdict::Dead { .. }) {
             self.delivered.push(row.event.as_ref().unwrap().event_id().clone());
         }
         let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key };
@@ -295,8 +317,12 @@ impl Sim {
     }
 
     async fn replay(&mut self) {
-        let ids: Vec<_> = self.committed.values().flatten().cloned().collect();
-        self.store.replay(&ids).await.unwrap();
+        for id in self.committed.values().flatten() {
+            let event = self.store.event(id).await.unwrap();
+            if event.is_some_and(|event| event.status == Status::Held) {
+                self.store.replay(std::slice::from_ref(id)).await.unwrap();
+            }
+        }
     }
 
     /// The last fault is over: everything must drain by itself.

@@ -54,7 +54,8 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
     }
 
     async fn savepoint(&mut self) -> Result<()> {
-        self.live()?;
+        // On SQLite a savepoint outside of a transaction would begin one, and hide that ours ended.
+        DB::prove(self.live()?).await?;
         Ok(self.0.savepoint().await?)
     }
 
