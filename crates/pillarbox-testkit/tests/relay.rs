@@ -57,9 +57,11 @@ on_every_store! {
         a_skipped_event_lets_its_key_go_on,
         a_crowd_of_waiting_keys_does_not_hide_a_new_one,
         a_long_tail_and_a_restless_head_do_not_starve_a_new_key,
+        a_backlog_of_one_key_leaves_room_for_the_others,
     }
     failure {
         a_panic_is_a_failure_and_is_retried,
+        an_error_that_cannot_be_shown_is_retried,
         a_listener_that_takes_too_long_is_retried,
         an_event_without_a_listener_is_dead_at_once,
         a_payload_that_does_not_decode_is_dead_with_its_cause,

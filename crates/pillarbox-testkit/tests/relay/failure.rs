@@ -41,6 +41,40 @@ pub(crate) async fn a_panic_is_a_failure_and_is_retried(place: &Place) {
     handle.stop().await.unwrap();
 }
 
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("this error cannot be shown")
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
+/// Its text is a stranger's code, and must not take the relay along.
+pub(crate) async fn an_error_that_cannot_be_shown_is_retried(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let listeners = Listeners::new().fallback(move |_: Envelope, cx: Cx| {
+        let heard = heard.clone();
+        async move {
+            if cx.attempt() == 1 {
+                return Err(Unspeakable);
+            }
+            heard.send(i64::from(cx.attempt())).ok();
+            Ok(())
+        }
+    });
+    let relay = relay(place, listeners);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    place.commit(&outbox, vec![free(1)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [2]);
+    handle.stop().await.unwrap();
+}
+
 /// The attempt is cut off and counts.
 pub(crate) async fn a_listener_that_takes_too_long_is_retried(place: &Place) {
     let (heard, mut hears) = mpsc::unbounded_channel();

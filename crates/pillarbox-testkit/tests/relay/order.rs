@@ -127,3 +127,31 @@ pub(crate) async fn a_long_tail_and_a_restless_head_do_not_starve_a_new_key(plac
     assert_eq!(next(&mut hears, 1).await, [100]);
     handle.stop().await.unwrap();
 }
+
+/// The backlog fills more than the relay has in hand, and its listener is slow.
+pub(crate) async fn a_backlog_of_one_key_leaves_room_for_the_others(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+        let number: i64 = event.payload().as_json().unwrap().parse().unwrap();
+        let heard = heard.clone();
+        async move {
+            if number < 1000 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            heard.send(number).ok();
+            Ok::<_, Failure>(())
+        }
+    });
+    let settings = RelaySettings { batch: NonZeroU32::new(32).unwrap(), ..quick() };
+    let relay = relay(place, listeners).settings(settings);
+    let outbox = relay.outbox();
+    place.commit(&outbox, (0..1000).map(|n| keyed("slow", n)).collect()).await;
+    place.commit(&outbox, vec![keyed("quick", 1000)]).await;
+
+    let handle = relay.spawn().await.unwrap();
+
+    let heard = next(&mut hears, 300).await;
+    assert!(heard.contains(&1000), "the other key waits for a backlog that is not its own");
+    assert!(heard.iter().filter(|n| **n < 1000).is_sorted());
+    handle.stop().await.unwrap();
+}
