@@ -85,7 +85,6 @@ impl Engine {
     pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
-            self.board.hold(&self.tenure.shards());
             self.start_settle();
             if self.courier.is_live() {
                 self.start_deliveries();
@@ -96,7 +95,7 @@ impl Engine {
                 () = &mut stop => break,
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 () = self.wake.wait() => self.board.wake(),
-                () = self.tenure.changed() => {}
+                () = self.tenure.changed() => self.board.hold(&self.tenure.shards()),
                 () = sleep_until(timer) => self.tick(),
             }
         }

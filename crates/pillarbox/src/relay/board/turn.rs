@@ -42,29 +42,31 @@ impl Board {
 
     /// A verdict did not apply: written before, or overtaken by an operator or another owner.
     pub(in crate::relay) fn overtaken(&mut self, ticket: &Ticket, verdict: &Verdict) {
-        self.forget(ticket.seq);
-        if let Some(shard) = self.shards.get_mut(&ticket.shard) {
-            shard.start_over();
+        if !matches!(verdict, Verdict::Done | Verdict::Delete) {
+            return self.put_back(ticket);
         }
+        self.look_again(ticket);
         let Some(lane_key) = ticket.lane() else { return };
-        if matches!(verdict, Verdict::Done | Verdict::Delete) {
-            // It was delivered, and its successor may be under way: only look again.
-            if let Some(lane) = self.lanes.get_mut(&lane_key) {
-                lane.tail_unread = true;
-            }
-            return self.go_on(&lane_key);
+        // It was delivered, and its successor may be under way: only the tail is in doubt.
+        if let Some(lane) = self.lanes.get_mut(&lane_key) {
+            lane.tail_unread = true;
         }
-        self.read_again(&lane_key, ticket.seq);
+        self.go_on(&lane_key);
     }
 
     /// A row was not delivered after all: it is to be read again.
     pub(in crate::relay) fn put_back(&mut self, ticket: &Ticket) {
+        self.look_again(ticket);
+        if let Some(lane_key) = ticket.lane() {
+            self.read_again(&lane_key, ticket.seq);
+        }
+    }
+
+    /// The row is out of hand, and its shard is read from the head.
+    fn look_again(&mut self, ticket: &Ticket) {
         self.forget(ticket.seq);
         if let Some(shard) = self.shards.get_mut(&ticket.shard) {
             shard.start_over();
-        }
-        if let Some(lane_key) = ticket.lane() {
-            self.read_again(&lane_key, ticket.seq);
         }
     }
 
