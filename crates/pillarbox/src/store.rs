@@ -1,20 +1,33 @@
-//! The store contract: what a database must do for the relay.
+//! The store contract: what a database must do for the relay, an operator and upkeep.
 
+mod claim;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod mark;
 pub mod memory;
+mod mode;
+mod operate;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod purge;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod stats;
 
 use std::{fmt, num::NonZeroU16, time::Duration};
 
 /// What a [`Store`] is implemented with: `#[pillarbox::store::async_trait] impl Store for …`.
 pub use async_trait::async_trait;
 
+pub use self::claim::{Claim, RenewRows, RowLease, RowVerdict, SettleRows};
+pub use self::mode::{ClaimMode, Mode, Order};
+pub use self::operate::{
+    Action, AuditEntry, Cursor, DeadLetter, Direction, FAILED_PERMANENT, Filter, List, MAX_BATCH,
+    Operation, SEND_FAILED,
+};
+pub use self::purge::{Purge, PurgeKind};
+pub use self::stats::{Breakdown, MAX_TYPES, ShardStats, Stats, TypeStats};
 use crate::clock::Timestamp;
 use crate::envelope::{BadRow, Envelope};
 use crate::error::Result;
@@ -33,7 +46,11 @@ use crate::verdict::Verdict;
 /// - [`settle`](Self::settle) MUST hold a lock on the shard's row while it changes events: a
 ///   takeover that commits in between must wait, or must be seen. A look is not a fence.
 /// - A verdict MUST apply to a row only while its token is the one that was read, and MUST add 1
-///   to it, so that a repeated settle changes nothing.
+///   to it, so that a repeated settle changes nothing. A claim and every operation of an operator
+///   MUST add 1 too, so that a verdict under way cannot undo them.
+/// - A verdict that is a failure MUST leave an audit row, `outbox-send-failed` or
+///   `outbox-failed-permanent`, in the same transaction; so MUST every operation.
+/// - An index MUST keep the cost of reads and claims from growing with the rows that are done.
 /// - `seq` MUST grow in order of insertion within one transaction and MUST never be used twice.
 /// - A future that is dropped half-way MUST leave all of a call's writes or none of them.
 /// - Errors that may pass by themselves MUST be
@@ -52,8 +69,14 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Checks that the tables are there, fit this library, and can be written.
     async fn layout(&self) -> Result<Layout>;
 
-    /// Enters an owner with its first lease.
-    async fn join(&self, lease: &Lease) -> Result<()>;
+    /// Sets how rows are claimed and ordered. Refused with
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) while an owner's lease lives.
+    async fn configure(&self, mode: &Mode) -> Result<()>;
+
+    /// Enters an owner with its first lease. Refused with
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the tables are set to
+    /// another mode than the owner's.
+    async fn join(&self, join: &Join) -> Result<()>;
 
     /// Prolongs an owner's lease, unless it was removed.
     async fn renew(&self, lease: &Lease) -> Result<Renewal>;
@@ -78,16 +101,45 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Writes verdicts, fenced by owner and epoch of the shard and by each row's token.
     async fn settle(&self, settle: &Settle) -> Result<Settled>;
 
-    /// Makes dead letters and held events new again. Returns how many there were.
+    /// Leases due rows to an owner, one by one: [`ClaimMode::Rows`]. A row whose lease has lapsed
+    /// is due again. Ordered, a key's oldest row that is not final is the only one to be had.
+    /// Claims MUST pass each other, not wait for each other.
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
+
+    /// Prolongs the leases of rows that are still this owner's, and says which these are.
+    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>>;
+
+    /// Gives rows back, undelivered, that are still this owner's; they are due at once.
+    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64>;
+
+    /// Writes verdicts on claimed rows, each fenced by the row's owner and token alone, and says
+    /// which were written.
+    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>>;
+
+    /// Lists dead letters and held events, without their payloads.
+    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>>;
+
+    /// Counts dead letters and held events.
+    async fn count_dead(&self, filter: &Filter) -> Result<u64>;
+
+    /// Replays, skips or discards events, and says which it could be done to. Those that are not
+    /// in the state for it are left alone.
     ///
     /// The relay finds them at its next sweep, or at once after a wake.
-    async fn replay(&self, ids: &[EventId]) -> Result<u64>;
+    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>>;
 
-    /// Deletes up to `limit` rows that are done with. Never a pending or held one.
+    /// What failed and was done about one event, oldest first; the newest [`MAX_BATCH`] entries.
+    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>>;
+
+    /// Deletes up to `limit` rows that are done with. Never a pending or held one, except for
+    /// [`PurgeKind::Any`], which is refused unless nobody delivers from the tables.
     async fn purge(&self, purge: &Purge) -> Result<u64>;
 
-    /// Counts what is pending and what is dead.
+    /// Counts what is pending and what is dead, at a cost that does not grow with what is done.
     async fn stats(&self) -> Result<Stats>;
+
+    /// Counts by shard and by event type; counts what is done too, and may take its time.
+    async fn breakdown(&self) -> Result<Breakdown>;
 
     /// One event and its state.
     async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>>;
@@ -98,6 +150,17 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 pub struct Layout {
     /// How many shards keys are hashed into.
     pub shards: NonZeroU16,
+    /// How rows are claimed and ordered.
+    pub mode: Mode,
+}
+
+/// A wish to be entered as an owner.
+#[derive(Clone, Debug)]
+pub struct Join {
+    /// Who, and for how long at first.
+    pub lease: Lease,
+    /// How it means to claim and order rows.
+    pub mode: Mode,
 }
 
 /// A claim on being alive.
@@ -277,69 +340,6 @@ pub struct Settled {
     pub applied: Vec<Seq>,
     /// Shards that are not held at the newest epoch given for them in this call; drop them.
     pub refused: Vec<ShardId>,
-}
-
-/// What to delete.
-///
-/// # Examples
-/// ```
-/// use std::time::Duration;
-/// use pillarbox::store::Purge;
-///
-/// let weekly = Purge::done(Duration::from_secs(7 * 86_400)).limit(500);
-/// assert_eq!(weekly.limit, 500);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Purge {
-    /// `Done` or `Dead`; nothing else is ever purged.
-    pub(crate) status: Status,
-    /// Only rows whose last verdict is older than this.
-    pub older_than: Duration,
-    /// How many rows at most.
-    pub limit: u32,
-}
-
-impl Purge {
-    /// Delivered rows settled longer ago than this.
-    pub fn done(older_than: Duration) -> Self {
-        Self { status: Status::Done, older_than, limit: 500 }
-    }
-
-    /// Dead letters given up longer ago than this.
-    pub fn dead(older_than: Duration) -> Self {
-        Self { status: Status::Dead, older_than, limit: 500 }
-    }
-
-    /// At most this many in one call; 500 unless said.
-    #[must_use]
-    pub fn limit(mut self, limit: u32) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// The status whose rows go: `Done` or `Dead`.
-    pub fn status(&self) -> Status {
-        self.status
-    }
-}
-
-/// How much there is of what.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Events never tried.
-    pub new: u64,
-    /// Events waiting for another try.
-    pub retry: u64,
-    /// Events that hold their key.
-    pub held: u64,
-    /// Dead letters that block nobody.
-    pub dead: u64,
-    /// For how long the oldest due event has been waiting.
-    pub oldest_lag: Option<Duration>,
-    /// Owners with a living lease.
-    pub owners: u64,
-    /// Shards that a living owner holds.
-    pub owned_shards: u64,
 }
 
 /// An event as it stands in the table.

@@ -3,7 +3,8 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use pillarbox::store::{
-    Holding, Lease, Pending, Read, Renewal, Settle, Settled, Settlement, ShardRead, Status, Take,
+    Holding, Join, Lease, Mode, Operation, Pending, Read, Renewal, Settle, Settled, Settlement,
+    ShardRead, Status, Take,
 };
 use pillarbox::{Envelope, ErrorText, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Verdict};
 
@@ -83,6 +84,11 @@ pub(crate) fn id_of(row: &Pending) -> &EventId {
     row.event.as_ref().unwrap().event_id()
 }
 
+/// Makes dead letters new again; says how many there were.
+pub(crate) async fn replay(store: &dyn Store, ids: &[EventId]) -> usize {
+    store.operate(&Operation::replay(ids.iter().cloned())).await.unwrap().len()
+}
+
 pub(crate) fn retry(delay: Duration) -> Verdict {
     Verdict::Retry { delay, error: ErrorText::new("socket closed") }
 }
@@ -112,7 +118,7 @@ impl Owner {
     /// An owner with a lease and no shards.
     pub(crate) async fn joined<B: Backend>(backend: &B) -> Self {
         let owner = Self::unknown(backend);
-        owner.store.join(&owner.lease()).await.unwrap();
+        owner.store.join(&owner.entry()).await.unwrap();
         owner
     }
 
@@ -125,6 +131,11 @@ impl Owner {
 
     pub(crate) fn lease(&self) -> Lease {
         Lease { owner: self.id.clone(), length: LEASE, wants: u16::MAX }
+    }
+
+    /// What it is entered with, on tables in their default mode.
+    pub(crate) fn entry(&self) -> Join {
+        Join { lease: self.lease(), mode: Mode::default() }
     }
 
     pub(crate) async fn renew(&self) -> Renewal {

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{
-    Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats,
-    StoredEvent, Take,
+    AuditEntry, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List, Mode,
+    Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle, SettleRows,
+    Settled, Stats, StoredEvent, Take,
 };
-use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Store, TablePrefix};
+use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Seq, Store, TablePrefix};
 
 /// A store that passes calls on, except those that a test wants to go wrong.
 ///
@@ -114,8 +115,12 @@ impl Store for FaultyStore {
         self.inner.layout().await
     }
 
-    async fn join(&self, lease: &Lease) -> Result<()> {
-        self.pass(Call::Join, self.inner.join(lease)).await
+    async fn configure(&self, mode: &Mode) -> Result<()> {
+        self.inner.configure(mode).await
+    }
+
+    async fn join(&self, join: &Join) -> Result<()> {
+        self.pass(Call::Join, self.inner.join(join)).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal> {
@@ -146,8 +151,36 @@ impl Store for FaultyStore {
         self.pass(Call::Settle, self.inner.settle(settle)).await
     }
 
-    async fn replay(&self, ids: &[EventId]) -> Result<u64> {
-        self.inner.replay(ids).await
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
+        self.pass(Call::Read, self.inner.claim(claim)).await
+    }
+
+    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>> {
+        self.pass(Call::Renew, self.inner.renew_rows(renew)).await
+    }
+
+    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64> {
+        self.inner.release_rows(owner, rows).await
+    }
+
+    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
+        self.pass(Call::Settle, self.inner.settle_rows(settle)).await
+    }
+
+    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
+        self.inner.dead_letters(list).await
+    }
+
+    async fn count_dead(&self, filter: &Filter) -> Result<u64> {
+        self.inner.count_dead(filter).await
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>> {
+        self.inner.operate(operation).await
+    }
+
+    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
+        self.inner.trail(id).await
     }
 
     async fn purge(&self, purge: &Purge) -> Result<u64> {
@@ -156,6 +189,10 @@ impl Store for FaultyStore {
 
     async fn stats(&self) -> Result<Stats> {
         self.inner.stats().await
+    }
+
+    async fn breakdown(&self) -> Result<Breakdown> {
+        self.inner.breakdown().await
     }
 
     async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {

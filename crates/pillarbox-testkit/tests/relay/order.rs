@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use pillarbox::store::Status;
+use pillarbox::store::{Operation, Status};
 use pillarbox::{Cx, Envelope, Failure, Listeners, OnDead, RelaySettings};
 use tokio::sync::mpsc;
 
@@ -58,7 +58,7 @@ pub(crate) async fn a_held_key_waits_for_a_replay_and_goes_on_in_order(place: &P
     assert_eq!(next(&mut hears, 1).await, [9], "others go on");
 
     script.mend(1);
-    place.store().replay(&ids[..1]).await.unwrap();
+    place.store().operate(&Operation::replay(ids[..1].to_vec())).await.unwrap();
 
     assert_eq!(next(&mut hears, 5).await, [1, 2, 3, 4, 5]);
     handle.stop().await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{Lease, Take};
+use pillarbox::store::{Join, Lease, Mode, Take};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, OwnerId};
 use tokio::sync::{Notify, mpsc};
 
@@ -48,7 +48,8 @@ pub(crate) async fn a_lapsed_owner_is_taken_over_from(place: &Place) {
     let store = place.store();
     let gone = OwnerId::generate();
     let length = Duration::from_millis(200);
-    store.join(&Lease { owner: gone.clone(), length, wants: 64 }).await.unwrap();
+    let lease = Lease { owner: gone.clone(), length, wants: 64 };
+    store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
     let taken = store.take(&Take { owner: gone, most: 64, held: vec![] }).await.unwrap();
     assert!(!taken.is_empty());
     place.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;

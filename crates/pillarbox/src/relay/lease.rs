@@ -13,7 +13,7 @@ use super::handle::AbortOnDrop;
 use crate::clock::{Clock, Deadline};
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::store::{Layout, Lease, Origin, Renewal, Store, Take};
+use crate::store::{Join, Layout, Lease, Mode, Origin, Renewal, Store, Take};
 
 /// What this relay holds, shared between the task that renews it and the one that relies on it.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Heartbeat {
     /// Enters this owner.
     pub(super) async fn join(&self) -> Result<()> {
         let deadline = Deadline::after(&*self.clock, self.length);
-        self.store.join(&self.lease()).await?;
+        self.store.join(&Join { lease: self.lease(), mode: Mode::default() }).await?;
         self.tenure.held().deadline = Some(deadline);
         Ok(())
     }
@@ -198,7 +198,7 @@ mod tests {
             store: Arc::new(store.clone()),
             clock: Arc::new(SystemClock),
             tenure: Tenure::new(),
-            layout: Layout { shards: NonZeroU16::new(64).unwrap() },
+            layout: Layout { shards: NonZeroU16::new(64).unwrap(), mode: Mode::default() },
             length: Duration::from_secs(15),
             poll: Duration::from_millis(500),
         }

@@ -1,5 +1,9 @@
 //! The memory store: the contract in its plainest form, for tests and examples.
 
+mod claim;
+mod count;
+mod event;
+mod operate;
 mod state;
 mod tx;
 
@@ -14,12 +18,13 @@ use async_trait::async_trait;
 use self::state::State;
 pub use self::tx::MemoryTx;
 use super::{
-    Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
-    StoredEvent, Take,
+    AuditEntry, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List, Mode,
+    Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle, SettleRows,
+    Settled, Stats, Store, StoredEvent, Take,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
-use crate::id::{EventId, OwnerId};
+use crate::id::{EventId, OwnerId, Seq};
 use crate::table::TablePrefix;
 
 /// Keeps events in memory, with transactions, for tests that need no database.
@@ -101,12 +106,15 @@ impl Store for MemoryStore {
     }
 
     async fn layout(&self) -> Result<Layout> {
-        Ok(Layout { shards: self.shards })
+        Ok(Layout { shards: self.shards, mode: self.state().mode })
     }
 
-    async fn join(&self, lease: &Lease) -> Result<()> {
-        self.state().join(lease, self.clock.now());
-        Ok(())
+    async fn configure(&self, mode: &Mode) -> Result<()> {
+        self.state().configure(*mode, self.clock.now())
+    }
+
+    async fn join(&self, join: &Join) -> Result<()> {
+        self.state().join(join, self.clock.now())
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal> {
@@ -138,16 +146,49 @@ impl Store for MemoryStore {
         Ok(self.state().settle(settle, self.clock.now()))
     }
 
-    async fn replay(&self, ids: &[EventId]) -> Result<u64> {
-        Ok(self.state().replay(ids, self.clock.now()))
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
+        Ok(self.state().claim(claim, self.clock.now()))
+    }
+
+    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>> {
+        Ok(self.state().renew_rows(renew, self.clock.now()))
+    }
+
+    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64> {
+        Ok(self.state().release_rows(owner, rows))
+    }
+
+    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
+        Ok(self.state().settle_rows(settle, self.clock.now()))
+    }
+
+    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
+        Ok(self.state().dead_letters(list))
+    }
+
+    async fn count_dead(&self, filter: &Filter) -> Result<u64> {
+        Ok(self.state().count_dead(filter))
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>> {
+        operation.check()?;
+        Ok(self.state().operate(operation, self.clock.now()))
+    }
+
+    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
+        Ok(self.state().trail(id))
     }
 
     async fn purge(&self, purge: &Purge) -> Result<u64> {
-        Ok(self.state().purge(purge, self.clock.now()))
+        self.state().purge(purge, self.clock.now())
     }
 
     async fn stats(&self) -> Result<Stats> {
         Ok(self.state().stats(self.clock.now()))
+    }
+
+    async fn breakdown(&self) -> Result<Breakdown> {
+        Ok(self.state().breakdown(self.clock.now()))
     }
 
     async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::Layout;
+use crate::store::{ClaimMode, Layout, Mode, Order};
 
 /// Tables that a newer library has changed are not touched.
 pub(super) fn refuse_newer(done: i32, known: usize) -> Result<()> {
@@ -28,14 +28,23 @@ pub(super) fn refuse_other(done: i32, known: usize) -> Result<()> {
     Err(Error::new(ErrorKind::Schema, message))
 }
 
-/// Checks what `outbox_setting` says; a relay with other settings must not start.
-pub(super) fn layout(claim: &str, shards: i16) -> Result<Layout> {
-    if claim != "shards" {
-        let message =
-            format!("the tables are set to claim by {claim}, this relay claims by shards");
-        return Err(Error::new(ErrorKind::Configuration, message));
-    }
+/// What `outbox_setting` says.
+pub(super) fn layout(claim: &str, ordered: &str, shards: i16) -> Result<Layout> {
     let shards = u16::try_from(shards).ok().and_then(NonZeroU16::new);
     let broken = || Error::new(ErrorKind::Corrupt, "outbox_setting has no sound shard count");
-    Ok(Layout { shards: shards.ok_or_else(broken)? })
+    Ok(Layout { shards: shards.ok_or_else(broken)?, mode: mode(claim, ordered)? })
+}
+
+/// The mode that two words of `outbox_setting` stand for.
+pub(super) fn mode(claim: &str, ordered: &str) -> Result<Mode> {
+    let mode = ClaimMode::from_word(claim)
+        .zip(Order::from_word(ordered))
+        .map(|(claim, order)| Mode { claim, order });
+    mode.ok_or_else(|| {
+        let message = format!(
+            "outbox_setting has no mode that this library knows (claim={claim:?}, \
+             ordered={ordered:?})"
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    })
 }

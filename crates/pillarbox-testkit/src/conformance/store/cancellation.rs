@@ -81,11 +81,11 @@ pub async fn a_dropped_join_can_be_repeated<B: Backend>(backend: &B) {
     for polls in 0..PLACES {
         let mut owner = Owner::unknown(backend);
 
-        let whole = cut(polls, owner.store.join(&owner.lease())).await;
+        let whole = cut(polls, owner.store.join(&owner.entry())).await;
 
         let early = owner.take(u16::MAX).await.len();
         assert!([0, all].contains(&early), "{polls} polls: took {early}");
-        owner.store.join(&owner.lease()).await.unwrap();
+        owner.store.join(&owner.entry()).await.unwrap();
         assert_eq!(early + owner.take(u16::MAX).await.len(), all);
         owner.release(&owner.holdings).await;
         if let Some(whole) = whole {

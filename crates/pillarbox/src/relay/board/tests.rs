@@ -15,7 +15,9 @@ use crate::envelope::Envelope;
 use crate::event::Key;
 use crate::id::{EventId, OwnerId, Token};
 use crate::store::memory::{MemoryStore, MemoryTx};
-use crate::store::{Lease, Read, Settle, Settled, Settlement, Status, Store, Take};
+use crate::store::{
+    Join, Lease, Mode, Operation, Read, Settle, Settled, Settlement, Status, Store, Take,
+};
 use crate::table::Tables;
 use crate::tx::{Insert, Tx};
 use crate::verdict::{ErrorText, Verdict};
@@ -122,7 +124,8 @@ impl Sim {
         let store = MemoryStore::with_shards(clock.clone(), SHARDS);
         let owner = OwnerId::generate();
         let length = Duration::from_secs(1_000_000);
-        store.join(&Lease { owner: owner.clone(), length, wants: 64 }).await.unwrap();
+        let lease = Lease { owner: owner.clone(), length, wants: 64 };
+        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
         let taken =
             store.take(&Take { owner: owner.clone(), most: 64, held: vec![] }).await.unwrap();
         let mut board = Board::new(PAGES);
@@ -320,7 +323,7 @@ impl Sim {
         for id in self.committed.values().flatten() {
             let event = self.store.event(id).await.unwrap();
             if event.is_some_and(|event| event.status == Status::Held) {
-                self.store.replay(std::slice::from_ref(id)).await.unwrap();
+                self.store.operate(&Operation::replay([id.clone()])).await.unwrap();
             }
         }
     }

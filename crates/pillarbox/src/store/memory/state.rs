@@ -3,45 +3,42 @@
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU16;
 
+use super::event::Event;
 use crate::clock::Timestamp;
-use crate::envelope::{Delivery, Envelope};
-use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId, Token};
+use crate::envelope::Envelope;
+use crate::error::Result;
+use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId};
+use crate::store::mode::refuse_living;
 use crate::store::{
-    Holding, Lease, Origin, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Settlement,
-    Stats, Status, StoredEvent, Take,
+    AuditEntry, Holding, Join, Lease, Mode, Origin, Pending, Read, ReadKey, Renewal, Settle,
+    Settled, Settlement, Take,
 };
 use crate::tx::PayloadHash;
-use crate::verdict::{ErrorText, Verdict};
+use crate::verdict::Verdict;
 
 pub(super) struct State {
     pub(super) events: BTreeMap<Seq, Event>,
     pub(super) ids: HashMap<EventId, Seq>,
     /// Keyed by consumer, source and event id.
-    pub(super) inbox: HashMap<(String, String, String), PayloadHash>,
-    owners: BTreeMap<OwnerId, Timestamp>,
-    shards: Vec<Shard>,
+    pub(super) inbox: HashMap<(String, String, String), Noted>,
+    pub(super) audit: Vec<(EventId, AuditEntry)>,
+    pub(super) mode: Mode,
+    pub(super) owners: BTreeMap<OwnerId, Timestamp>,
+    pub(super) shards: Vec<Shard>,
     last_seq: i64,
 }
 
 #[derive(Clone)]
-struct Shard {
-    owner: Option<OwnerId>,
-    epoch: Epoch,
+pub(super) struct Shard {
+    pub(super) owner: Option<OwnerId>,
+    pub(super) epoch: Epoch,
 }
 
-#[derive(Clone)]
-pub(super) struct Event {
-    envelope: Envelope,
-    key: Option<String>,
-    shard: ShardId,
-    status: Status,
-    attempts: u32,
-    token: Token,
-    available_at: Timestamp,
-    created_at: Timestamp,
-    done_at: Option<Timestamp>,
-    settled_by: Option<String>,
-    last_error: Option<String>,
+/// An event that an inbox has taken in.
+#[derive(Clone, Copy)]
+pub(super) struct Noted {
+    pub(super) hash: PayloadHash,
+    pub(super) at: Timestamp,
 }
 
 impl State {
@@ -51,6 +48,8 @@ impl State {
             events: BTreeMap::new(),
             ids: HashMap::new(),
             inbox: HashMap::new(),
+            audit: Vec::new(),
+            mode: Mode::default(),
             owners: BTreeMap::new(),
             shards: vec![shard; usize::from(shards.get())],
             last_seq: 0,
@@ -66,27 +65,25 @@ impl State {
     pub(super) fn seal(&self, envelope: &Envelope, now: Timestamp) -> Event {
         let key = envelope.ordering_key();
         let hashed = key.as_deref().unwrap_or(envelope.event_id().as_str());
-        Event {
-            shard: shard_of(hashed, self.shards.len()),
-            key,
-            status: Status::New,
-            attempts: 0,
-            token: Token(0),
-            available_at: match envelope.delivery() {
-                Delivery::AtOnce => now,
-                Delivery::At(moment) => moment,
-                Delivery::After(delay) => now.saturating_add(delay),
-            },
-            created_at: now,
-            done_at: None,
-            settled_by: None,
-            last_error: None,
-            envelope: envelope.clone().occurred_at(envelope.moment().unwrap_or(now)),
-        }
+        let shard = shard_of(hashed, self.shards.len());
+        Event::new(envelope, key, shard, now)
     }
 
-    pub(super) fn join(&mut self, lease: &Lease, now: Timestamp) {
-        self.owners.insert(lease.owner.clone(), now.saturating_add(lease.length));
+    pub(super) fn configure(&mut self, mode: Mode, now: Timestamp) -> Result<()> {
+        refuse_living(self.living_owners(now))?;
+        self.mode = mode;
+        Ok(())
+    }
+
+    pub(super) fn living_owners(&self, now: Timestamp) -> u64 {
+        self.owners.values().filter(|until| **until > now).count() as u64
+    }
+
+    pub(super) fn join(&mut self, join: &Join, now: Timestamp) -> Result<()> {
+        self.mode.refuse_other(join.mode)?;
+        let Lease { owner, length, .. } = &join.lease;
+        self.owners.insert(owner.clone(), now.saturating_add(*length));
+        Ok(())
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, now: Timestamp) -> Renewal {
@@ -181,91 +178,38 @@ impl State {
     }
 
     fn apply(&mut self, settlement: &Settlement, now: Timestamp) -> bool {
-        let Some(event) = self.events.get_mut(&settlement.seq) else { return false };
-        let open = matches!(event.status, Status::New | Status::Retry);
-        if !open || event.token != settlement.token || event.shard != settlement.shard {
-            return false;
-        }
-        if settlement.verdict == Verdict::Delete {
-            self.ids.remove(event.envelope.event_id());
-            self.events.remove(&settlement.seq);
-        } else {
-            event.decide(settlement, now);
-        }
-        true
-    }
-
-    pub(super) fn replay(&mut self, ids: &[EventId], now: Timestamp) -> u64 {
-        let mut replayed = 0;
-        for id in ids {
-            let Some(event) = self.ids.get(id).and_then(|seq| self.events.get_mut(seq)) else {
-                continue;
-            };
-            if matches!(event.status, Status::Dead | Status::Held) {
-                event.renew(now);
-                replayed += 1;
-            }
-        }
-        replayed
-    }
-
-    pub(super) fn purge(&mut self, purge: &Purge, now: Timestamp) -> u64 {
-        let old = |event: &Event| {
-            event.status == purge.status
-                && event.done_at.is_some_and(|at| at.saturating_add(purge.older_than) < now)
-        };
-        let limit = usize::try_from(purge.limit).unwrap_or(usize::MAX);
-        let gone: Vec<Seq> = self
-            .events
-            .iter()
-            .filter(|(_, event)| old(event))
-            .map(|(seq, _)| *seq)
-            .take(limit)
-            .collect();
-        for seq in &gone {
-            if let Some(event) = self.events.remove(seq) {
-                self.ids.remove(event.envelope.event_id());
-            }
-        }
-        gone.len() as u64
-    }
-
-    pub(super) fn stats(&self, now: Timestamp) -> Stats {
-        let count =
-            |status| self.events.values().filter(|event| event.status == status).count() as u64;
-        let due = self.events.values().filter(|event| {
-            matches!(event.status, Status::New | Status::Retry) && event.available_at <= now
+        let fits = self.events.get(&settlement.seq).is_some_and(|event| {
+            event.is_open() && event.token == settlement.token && event.shard == settlement.shard
         });
-        let living = |owner: &OwnerId| self.owners.get(owner).is_some_and(|until| *until > now);
-        let owned = |shard: &&Shard| shard.owner.as_ref().is_some_and(living);
-        Stats {
-            new: count(Status::New),
-            retry: count(Status::Retry),
-            held: count(Status::Held),
-            dead: count(Status::Dead),
-            oldest_lag: due.map(|event| now.since(event.available_at)).max(),
-            owners: self.owners.values().filter(|until| **until > now).count() as u64,
-            owned_shards: self.shards.iter().filter(owned).count() as u64,
+        if fits {
+            self.decide(settlement.seq, &settlement.verdict, settlement.settled_by.as_deref(), now);
         }
+        fits
     }
 
-    pub(super) fn event(&self, id: &EventId) -> Option<StoredEvent> {
-        let seq = *self.ids.get(id)?;
-        let event = self.events.get(&seq)?;
-        Some(StoredEvent {
-            seq,
-            shard: event.shard,
-            key: event.key.clone(),
-            token: event.token,
-            status: event.status,
-            attempts: event.attempts,
-            available_at: event.available_at,
-            created_at: event.created_at,
-            done_at: event.done_at,
-            settled_by: event.settled_by.clone(),
-            last_error: event.last_error.clone(),
-            event: Ok(event.envelope.clone()),
-        })
+    /// Writes a verdict on a row whose fences have been passed, and the audit row of a failure.
+    pub(super) fn decide(
+        &mut self,
+        seq: Seq,
+        verdict: &Verdict,
+        settled_by: Option<&str>,
+        now: Timestamp,
+    ) {
+        if *verdict == Verdict::Delete {
+            self.remove(seq);
+            return;
+        }
+        let Some(event) = self.events.get_mut(&seq) else { return };
+        event.decide(verdict, settled_by, now);
+        let entry = event.failure(verdict, now);
+        let id = event.envelope.event_id().clone();
+        self.audit.extend(entry.map(|entry| (id, entry)));
+    }
+
+    pub(super) fn remove(&mut self, seq: Seq) {
+        if let Some(event) = self.events.remove(&seq) {
+            self.ids.remove(event.envelope.event_id());
+        }
     }
 
     fn is_held(&self, owner: &OwnerId, shard: ShardId, epoch: Epoch) -> bool {
@@ -283,66 +227,6 @@ impl State {
                 .events
                 .range(..=floor)
                 .any(|(_, older)| older.is_pending() && older.key == event.key)
-    }
-}
-
-impl Event {
-    fn is_pending(&self) -> bool {
-        matches!(self.status, Status::New | Status::Retry | Status::Held)
-    }
-
-    fn pending(&self, seq: Seq, now: Timestamp) -> Pending {
-        Pending {
-            seq,
-            shard: self.shard,
-            key: self.key.clone(),
-            token: self.token,
-            status: self.status,
-            attempts: self.attempts,
-            due_in: self.available_at.since(now),
-            behind: false,
-            event: Ok(self.envelope.clone()),
-        }
-    }
-
-    fn decide(&mut self, settlement: &Settlement, now: Timestamp) {
-        self.token = Token(self.token.0 % i32::MAX + 1);
-        self.settled_by.clone_from(&settlement.settled_by);
-        match &settlement.verdict {
-            Verdict::Done | Verdict::Delete => self.finish(Status::Done, now),
-            Verdict::Retry { delay, error } => {
-                self.attempts = self.attempts.saturating_add(1);
-                self.wait(now.saturating_add(*delay), error);
-            }
-            Verdict::Defer { delay, error } => self.wait(now.saturating_add(*delay), error),
-            Verdict::Dead { error } => self.give_up(Status::Dead, now, error),
-            Verdict::Held { error } => self.give_up(Status::Held, now, error),
-        }
-    }
-
-    fn wait(&mut self, until: Timestamp, error: &ErrorText) {
-        self.status = Status::Retry;
-        self.available_at = until;
-        self.last_error = Some(error.as_str().to_owned());
-    }
-
-    fn give_up(&mut self, status: Status, now: Timestamp, error: &ErrorText) {
-        self.attempts = self.attempts.saturating_add(1);
-        self.last_error = Some(error.as_str().to_owned());
-        self.finish(status, now);
-    }
-
-    fn finish(&mut self, status: Status, now: Timestamp) {
-        self.status = status;
-        self.done_at = Some(now);
-    }
-
-    fn renew(&mut self, now: Timestamp) {
-        self.status = Status::New;
-        self.attempts = 0;
-        self.token = Token(self.token.0 % i32::MAX + 1);
-        self.available_at = now;
-        self.done_at = None;
     }
 }
 

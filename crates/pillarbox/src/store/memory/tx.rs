@@ -4,7 +4,8 @@ use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{EventId, Seq};
 use crate::store::memory::MemoryStore;
-use crate::store::memory::state::Event;
+use crate::store::memory::event::Event;
+use crate::store::memory::state::Noted;
 use crate::tx::{Accept, Accepted, Begin, Insert, OpenTx, PayloadHash, Tx};
 
 /// An open transaction on a [`MemoryStore`].
@@ -58,6 +59,7 @@ impl MemoryTx {
     /// # Errors
     /// [`ErrorKind::Duplicate`] when another transaction committed one of its ids first.
     pub fn commit(self) -> Result<()> {
+        let now = self.store.clock.now();
         let mut state = self.store.state();
         for write in &self.writes {
             let taken = match write {
@@ -77,7 +79,7 @@ impl MemoryTx {
                     state.events.insert(seq, *event);
                 }
                 Write::Accept(entry, hash) => {
-                    state.inbox.insert(entry, hash);
+                    state.inbox.insert(entry, Noted { hash, at: now });
                 }
             }
         }
@@ -116,7 +118,7 @@ impl Tx for &mut MemoryTx {
             Write::Accept(known, hash) if *known == entry => Some(*hash),
             _ => None,
         });
-        let known = ours.or_else(|| self.store.state().inbox.get(&entry).copied());
+        let known = ours.or_else(|| self.store.state().inbox.get(&entry).map(|noted| noted.hash));
         let Some(known) = known else {
             self.writes.push(Write::Accept(entry, accept.payload_hash));
             return Ok(Accepted::FirstTime);

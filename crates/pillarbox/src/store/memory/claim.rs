@@ -1,0 +1,90 @@
+//! Row claims on the memory store.
+
+use super::event::Event;
+use super::state::State;
+use crate::clock::Timestamp;
+use crate::id::{OwnerId, Seq, ShardId};
+use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows};
+
+impl State {
+    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Pending> {
+        let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
+        let due = claim.shards.iter().flat_map(|shard| self.claimable(*shard, claim.order, now));
+        let due: Vec<Seq> = due.take(limit).collect();
+        let until = now.saturating_add(claim.length);
+        let mut claimed = Vec::new();
+        for seq in due {
+            if let Some(event) = self.events.get_mut(&seq) {
+                event.lease = Some((claim.owner.clone(), until));
+                event.advance();
+                claimed.push(event.pending(seq, now));
+            }
+        }
+        claimed
+    }
+
+    fn claimable(&self, shard: ShardId, order: Order, now: Timestamp) -> impl Iterator<Item = Seq> {
+        let free = move |event: &Event| {
+            let leased = event.lease.as_ref().is_some_and(|(_, until)| *until >= now);
+            event.shard == shard && event.is_open() && event.available_at <= now && !leased
+        };
+        let rows = self.events.iter().filter(move |(_, event)| free(event));
+        rows.filter(move |(seq, event)| order == Order::None || self.is_head(**seq, event))
+            .map(|(seq, _)| *seq)
+    }
+
+    fn is_head(&self, seq: Seq, event: &Event) -> bool {
+        event.key.is_none()
+            || !self
+                .events
+                .range(..seq)
+                .any(|(_, older)| older.is_pending() && older.key == event.key)
+    }
+
+    pub(super) fn renew_rows(&mut self, renew: &RenewRows, now: Timestamp) -> Vec<Seq> {
+        let until = now.saturating_add(renew.length);
+        let mut kept = Vec::new();
+        for row in &renew.rows {
+            if let Some(event) = self.leased(&renew.owner, row) {
+                event.lease = Some((renew.owner.clone(), until));
+                kept.push(row.seq);
+            }
+        }
+        kept
+    }
+
+    pub(super) fn release_rows(&mut self, owner: &OwnerId, rows: &[RowLease]) -> u64 {
+        let mut released = 0;
+        for row in rows {
+            if let Some(event) = self.leased(owner, row) {
+                event.lease = None;
+                event.advance();
+                released += 1;
+            }
+        }
+        released
+    }
+
+    pub(super) fn settle_rows(&mut self, settle: &SettleRows, now: Timestamp) -> Vec<Seq> {
+        let mut applied = Vec::new();
+        for verdict in &settle.verdicts {
+            let seq = verdict.row.seq;
+            if self.leased(&settle.owner, &verdict.row).is_some() {
+                self.decide(seq, &verdict.verdict, verdict.settled_by.as_deref(), now);
+                applied.push(seq);
+            }
+        }
+        applied
+    }
+
+    /// The row, while it is this owner's under this token; whether the lease has run out does not
+    /// matter as long as nobody took it.
+    fn leased(&mut self, owner: &OwnerId, row: &RowLease) -> Option<&mut Event> {
+        self.events.get_mut(&row.seq).filter(|event| {
+            event.is_open()
+                && event.shard == row.shard
+                && event.token == row.token
+                && event.lease.as_ref().is_some_and(|(holder, _)| holder == owner)
+        })
+    }
+}

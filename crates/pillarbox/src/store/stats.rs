@@ -1,0 +1,73 @@
+//! How much there is of what.
+
+use std::time::Duration;
+
+use crate::id::{Epoch, OwnerId, ShardId};
+
+/// How much there is of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Events never tried.
+    pub new: u64,
+    /// Events waiting for another try.
+    pub retry: u64,
+    /// Events that hold their key.
+    pub held: u64,
+    /// Dead letters that block nobody.
+    pub dead: u64,
+    /// For how long the oldest due event has been waiting.
+    pub oldest_lag: Option<Duration>,
+    /// Owners with a living lease.
+    pub owners: u64,
+    /// Shards that a living owner holds.
+    pub owned_shards: u64,
+}
+
+/// How much there is of what, shard by shard and type by type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Breakdown {
+    /// Delivered events that are kept.
+    pub done: u64,
+    /// Every shard, in order.
+    pub shards: Vec<ShardStats>,
+    /// Event types with pending, held or dead events, those with most of them first; at most
+    /// [`MAX_TYPES`].
+    pub types: Vec<TypeStats>,
+}
+
+/// Most event types that a breakdown names.
+pub const MAX_TYPES: usize = 100;
+
+/// One shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardStats {
+    /// Which.
+    pub shard: ShardId,
+    /// Who has it, if anybody.
+    pub owner: Option<OwnerId>,
+    /// How often it has changed hands.
+    pub epoch: Epoch,
+    /// Events never tried.
+    pub new: u64,
+    /// Events waiting for another try.
+    pub retry: u64,
+    /// Events that hold their key.
+    pub held: u64,
+    /// For how long its oldest due event has been waiting.
+    pub oldest_lag: Option<Duration>,
+}
+
+/// One event type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeStats {
+    /// Which.
+    pub event_type: String,
+    /// Events never tried.
+    pub new: u64,
+    /// Events waiting for another try.
+    pub retry: u64,
+    /// Events that hold their key.
+    pub held: u64,
+    /// Dead letters that block nobody.
+    pub dead: u64,
+}
