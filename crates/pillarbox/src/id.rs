@@ -106,6 +106,12 @@ impl OwnerId {
         Self(ulid.to_string())
     }
 
+    /// The owner that a row names.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn from_row(owner: String) -> Self {
+        Self(owner)
+    }
+
     /// The owner as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,46 +1,159 @@
 //! What operators and upkeep ask for.
 
-use sqlx::Row as _;
+use sqlx::{Postgres, QueryBuilder, Row as _, postgres::PgRow};
+use time::OffsetDateTime;
 
 use super::read::{attempts, envelope_row, status};
-use super::{PostgresStore, sql};
-use crate::clock::{Timestamp, from_micros, micros};
+use super::sql::admin as sql;
+use super::{PostgresStore, migrate};
+use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
-use crate::store::{Purge, Stats, StoredEvent};
+use crate::store::purge::refuse_unless_nobody_delivers;
+use crate::store::{
+    Action, AuditEntry, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
+    PurgeKind, StoredEvent,
+};
 
-pub(super) async fn replay(store: &PostgresStore, ids: &[EventId]) -> Result<u64> {
-    let ids: Vec<&str> = ids.iter().map(EventId::as_str).collect();
-    let replayed = sqlx::query(store.sql(sql::REPLAY)).bind(ids).execute(&store.pool).await?;
-    Ok(replayed.rows_affected())
+pub(super) async fn dead_letters(store: &PostgresStore, list: &List) -> Result<Vec<DeadLetter>> {
+    let mut query = QueryBuilder::<Postgres>::new(&*store.tables.render(sql::DEAD_LETTERS));
+    narrow(&mut query, &list.filter);
+    let (beyond, turned) = match list.direction {
+        Direction::NewestFirst => (" < (", " desc"),
+        Direction::OldestFirst => (" > (", ""),
+    };
+    if let Some(after) = list.after {
+        query.push(" and (e.done_at, e.seq)").push(beyond);
+        query.push_bind(OffsetDateTime::from(after.at)).push(", ");
+        query.push_bind(after.seq.0).push(")");
+    }
+    query.push(" order by e.done_at").push(turned).push(", e.seq").push(turned);
+    query.push(" limit ").push_bind(i64::try_from(list.rows()).unwrap_or(i64::MAX));
+    let mut tx = store.begin().await?;
+    sqlx::query(sql::BE_BRIEF).execute(&mut *tx).await?;
+    let rows = query.build().fetch_all(&mut *tx).await?;
+    tx.rollback().await?;
+    rows.iter().map(dead_letter).collect()
+}
+
+pub(super) async fn count_dead(store: &PostgresStore, filter: &Filter) -> Result<u64> {
+    let mut query = QueryBuilder::<Postgres>::new(&*store.tables.render(sql::COUNT_DEAD));
+    narrow(&mut query, filter);
+    let mut tx = store.begin().await?;
+    sqlx::query(sql::BE_BRIEF).execute(&mut *tx).await?;
+    let count: i64 = query.build_query_scalar().fetch_one(&mut *tx).await?;
+    tx.rollback().await?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}
+
+fn narrow(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
+    if let Some(status) = filter.status {
+        query.push(" and e.status = ").push_bind(status.code());
+    }
+    let texts = [
+        ("event_type", &filter.event_type),
+        ("aggregate_type", &filter.aggregate_type),
+        ("aggregate_id", &filter.aggregate_id),
+        ("ordering_key", &filter.key),
+        ("tenant_id", &filter.tenant_id),
+    ];
+    for (column, text) in texts {
+        if let Some(text) = text {
+            query.push(" and e.").push(column).push(" = ").push_bind(text.clone());
+        }
+    }
+    if let Some(part) = &filter.error {
+        query.push(" and strpos(e.last_error, ").push_bind(part.clone()).push(") > 0");
+    }
+    if let Some(since) = filter.since {
+        query.push(" and e.done_at >= ").push_bind(OffsetDateTime::from(since));
+    }
+    if let Some(until) = filter.until {
+        query.push(" and e.done_at < ").push_bind(OffsetDateTime::from(until));
+    }
+}
+
+fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
+    let payload_size: Option<i64> = row.try_get("payload_size")?;
+    Ok(DeadLetter {
+        seq: Seq(row.try_get("seq")?),
+        shard: ShardId(row.try_get("shard")?),
+        event_id: row.try_get("event_id")?,
+        event_type: row.try_get("event_type")?,
+        event_version: row.try_get("event_version")?,
+        aggregate_type: row.try_get("aggregate_type")?,
+        aggregate_id: row.try_get("aggregate_id")?,
+        key: row.try_get("ordering_key")?,
+        tenant_id: row.try_get("tenant_id")?,
+        status: status(row)?,
+        attempts: attempts(row)?,
+        last_error: row.try_get("last_error")?,
+        settled_by: row.try_get("settled_by")?,
+        occurred_at: Timestamp::from_unix_micros(row.try_get("occurred_at")?),
+        created_at: Timestamp::from_unix_micros(row.try_get("created_at")?),
+        given_up_at: Timestamp::from_unix_micros(row.try_get("done_at")?),
+        payload_size: payload_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
+    })
+}
+
+pub(super) async fn operate(store: &PostgresStore, operation: &Operation) -> Result<Vec<EventId>> {
+    operation.check()?;
+    let statement = match operation.action {
+        Action::Replay => sql::REPLAY,
+        Action::Skip => sql::SKIP,
+        Action::Discard => sql::DISCARD,
+    };
+    let ids: Vec<&str> = operation.ids.iter().map(EventId::as_str).collect();
+    let done: Vec<String> = sqlx::query_scalar(store.sql(statement))
+        .bind(ids)
+        .bind(operation.action.as_str())
+        .bind(operation.extra())
+        .fetch_all(&store.pool)
+        .await?;
+    done.into_iter().map(EventId::new).collect()
+}
+
+pub(super) async fn trail(store: &PostgresStore, id: &EventId) -> Result<Vec<AuditEntry>> {
+    let rows = sqlx::query(store.sql(sql::TRAIL))
+        .bind(id.as_str())
+        .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
+        .fetch_all(&store.pool)
+        .await?;
+    rows.iter().rev().map(audit_entry).collect()
+}
+
+fn audit_entry(row: &PgRow) -> Result<AuditEntry> {
+    let extra: Option<String> = row.try_get("extra")?;
+    Ok(AuditEntry {
+        action: row.try_get("action")?,
+        attempts: attempts(row)?,
+        error: row.try_get("error")?,
+        by: AuditEntry::said(extra.as_deref(), "by"),
+        reason: AuditEntry::said(extra.as_deref(), "reason"),
+        at: Timestamp::from_unix_micros(row.try_get("at")?),
+    })
 }
 
 pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
-    let purged = sqlx::query(store.sql(sql::PURGE))
-        .bind(purge.status.code())
+    let statement = match purge.kind {
+        PurgeKind::Done => sql::PURGE_DONE,
+        PurgeKind::Dead => sql::PURGE_DEAD,
+        PurgeKind::Audit => sql::PURGE_AUDIT,
+        PurgeKind::Inbox => sql::PURGE_INBOX,
+        PurgeKind::Any => sql::PURGE_ANY,
+    };
+    let mut tx = store.begin().await?;
+    if purge.kind == PurgeKind::Any {
+        let row = sqlx::query(store.sql(sql::HOLD_MODE)).fetch_one(&mut *tx).await?;
+        refuse_unless_nobody_delivers(migrate::mode(&row)?)?;
+    }
+    let purged = sqlx::query(store.sql(statement))
         .bind(micros(purge.older_than))
         .bind(i64::from(purge.limit))
-        .execute(&store.pool)
+        .execute(&mut *tx)
         .await?;
+    tx.commit().await?;
     Ok(purged.rows_affected())
-}
-
-pub(super) async fn stats(store: &PostgresStore) -> Result<Stats> {
-    let row = sqlx::query(store.sql(sql::STATS)).fetch_one(&store.pool).await?;
-    let count = |column| -> Result<u64> {
-        let count: i64 = row.try_get(column)?;
-        Ok(u64::try_from(count).unwrap_or(0))
-    };
-    let oldest_lag: Option<i64> = row.try_get("oldest_lag")?;
-    Ok(Stats {
-        new: count("new")?,
-        retry: count("retry")?,
-        held: count("held")?,
-        dead: count("dead")?,
-        oldest_lag: oldest_lag.map(from_micros),
-        owners: count("owners")?,
-        owned_shards: count("owned_shards")?,
-    })
 }
 
 pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<StoredEvent>> {

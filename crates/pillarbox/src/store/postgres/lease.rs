@@ -2,19 +2,25 @@
 
 use sqlx::Row as _;
 
-use super::{PostgresStore, sql};
+use super::{PostgresStore, migrate::mode, sql};
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::store::{Holding, Lease, Origin, Renewal, Take};
+use crate::store::{Holding, Join, Lease, Origin, Renewal, Take};
 
-pub(super) async fn join(store: &PostgresStore, lease: &Lease) -> Result<()> {
+pub(super) async fn join(store: &PostgresStore, join: &Join) -> Result<()> {
+    let lease = &join.lease;
+    let mut tx = store.begin_on(&store.leases).await?;
+    sqlx::query(sql::BE_PATIENT).execute(&mut *tx).await?;
+    let setting = sqlx::query(store.sql(sql::LOCK_MOVES)).fetch_one(&mut *tx).await?;
+    mode(&setting)?.refuse_other(join.mode)?;
     sqlx::query(store.sql(sql::JOIN))
         .bind(lease.owner.as_str())
         .bind(micros(lease.length))
         .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
-        .execute(&store.leases)
+        .execute(&mut *tx)
         .await?;
+    tx.commit().await?;
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! Migrations: append-only, each in one transaction, one process at a time.
 
-use sqlx::Row as _;
+use sqlx::{Row as _, postgres::PgRow};
 
 use super::{PostgresStore, sql};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Layout, schema};
+use crate::store::mode::refuse_living;
+use crate::store::{Layout, Mode, schema};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/postgres/0001_outbox.sql")];
@@ -47,6 +48,25 @@ pub(super) async fn layout(store: &PostgresStore) -> Result<Layout> {
         let message = "this server is a replica: connect to the primary";
         return Err(Error::new(ErrorKind::Configuration, message));
     }
-    let claim: String = row.try_get("claim")?;
-    schema::layout(&claim, row.try_get("shards")?)
+    schema::layout(row.try_get("claim")?, row.try_get("ordered")?, row.try_get("shards")?)
+}
+
+pub(super) async fn configure(store: &PostgresStore, mode: Mode) -> Result<()> {
+    let mut tx = store.begin().await?;
+    sqlx::query(sql::BE_PATIENT).execute(&mut *tx).await?;
+    sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
+    let living: i64 = sqlx::query_scalar(store.sql(sql::LIVING_OWNERS)).fetch_one(&mut *tx).await?;
+    refuse_living(u64::try_from(living).unwrap_or(0))?;
+    sqlx::query(store.sql(sql::CONFIGURE))
+        .bind(mode.claim.as_str())
+        .bind(mode.order.as_str())
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// The mode in a row of `outbox_setting`.
+pub(super) fn mode(row: &PgRow) -> Result<Mode> {
+    schema::mode(row.try_get("claim")?, row.try_get("ordered")?)
 }

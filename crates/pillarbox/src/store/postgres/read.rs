@@ -31,7 +31,7 @@ pub(super) async fn read_key(store: &PostgresStore, read: &ReadKey) -> Result<Ve
     rows.iter().map(pending).collect()
 }
 
-fn pending(row: &PgRow) -> Result<Pending> {
+pub(super) fn pending(row: &PgRow) -> Result<Pending> {
     Ok(Pending {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),

@@ -57,8 +57,7 @@ async fn mark(
     settlements: &[&Settlement],
 ) -> Result<Settled> {
     let columns = Columns::of(settlements);
-    let marks: Vec<Mark<'_>> = settlements.iter().map(|it| Mark::of(&it.verdict)).collect();
-    let routes: Vec<_> = settlements.iter().map(|it| it.settled_by.as_deref()).collect();
+    let marks = Marks::of(settlements.iter().map(|it| (&it.verdict, it.settled_by.as_deref())));
     let row = sqlx::query(store.sql(sql::SETTLE_MARK))
         .bind(owner.as_str())
         .bind(&columns.fence_shards)
@@ -66,14 +65,37 @@ async fn mark(
         .bind(&columns.shards)
         .bind(&columns.seqs)
         .bind(&columns.tokens)
-        .bind(marks.iter().map(|mark| mark.status.code()).collect::<Vec<_>>())
-        .bind(marks.iter().map(|mark| mark.tried).collect::<Vec<_>>())
-        .bind(marks.iter().map(|mark| mark.delay).collect::<Vec<_>>())
-        .bind(marks.iter().map(|mark| mark.error).collect::<Vec<_>>())
-        .bind(routes)
+        .bind(marks.statuses)
+        .bind(marks.tried)
+        .bind(marks.delays)
+        .bind(marks.errors)
+        .bind(marks.routes)
         .fetch_one(executor)
         .await?;
     columns.settled(&row)
+}
+
+/// Verdicts, column by column.
+pub(super) struct Marks<'a> {
+    pub(super) statuses: Vec<i16>,
+    pub(super) tried: Vec<i32>,
+    pub(super) delays: Vec<i64>,
+    pub(super) errors: Vec<Option<&'a str>>,
+    pub(super) routes: Vec<Option<&'a str>>,
+}
+
+impl<'a> Marks<'a> {
+    pub(super) fn of(verdicts: impl Iterator<Item = (&'a Verdict, Option<&'a str>)>) -> Self {
+        let (marks, routes): (Vec<Mark<'a>>, Vec<Option<&'a str>>) =
+            verdicts.map(|(verdict, route)| (Mark::of(verdict), route)).unzip();
+        Self {
+            statuses: marks.iter().map(|mark| mark.status.code()).collect(),
+            tried: marks.iter().map(|mark| mark.tried).collect(),
+            delays: marks.iter().map(|mark| mark.delay).collect(),
+            errors: marks.iter().map(|mark| mark.error).collect(),
+            routes,
+        }
+    }
 }
 
 /// What both statements bind, column by column.

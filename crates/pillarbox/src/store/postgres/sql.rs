@@ -1,11 +1,45 @@
 //! Every statement of the PostgreSQL store; `{p}` is the table prefix.
 
+pub(super) mod admin;
+pub(super) mod claim;
+
+/// What a row is read with, apart from `behind`.
+macro_rules! pending_columns {
+    () => {
+        "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
+    (extract(epoch from
+        greatest(least(e.available_at, clock_timestamp() + interval '100 years'), '2000-01-01')
+        - clock_timestamp()) * 1000000)::bigint as due_in,
+    "
+    };
+}
+
+/// The event itself; a time that no clock can show is cut to the years 1 to 9999.
+macro_rules! event_columns {
+    () => {
+        "e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.partition_key, e.tenant_id, e.payload::text as payload, e.payload_bytes, e.content_type,
+    e.headers::text as headers,
+    (extract(epoch from greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
+        * 1000000)::bigint as occurred_at"
+    };
+}
+
+pub(super) use {event_columns, pending_columns};
+
 /// The newest migration laid down.
 pub(super) const VERSION: &str =
     "select coalesce(max(version), 0) as version from {p}outbox_migration";
 
 pub(super) const LAYOUT: &str = "
-select shards, claim, pg_is_in_recovery() as replica from {p}outbox_setting where id = 1";
+select shards, claim, ordered, pg_is_in_recovery() as replica
+from {p}outbox_setting where id = 1";
+
+pub(super) const CONFIGURE: &str =
+    "update {p}outbox_setting set claim = $1, ordered = $2 where id = 1";
+
+pub(super) const LIVING_OWNERS: &str =
+    "select count(*) from {p}outbox_owner where lease_until >= clock_timestamp()";
 
 pub(super) const JOIN: &str = "
 insert into {p}outbox_owner (owner, lease_until, wants)
@@ -21,7 +55,9 @@ where owner = $1";
 pub(super) const BE_PATIENT: &str = "set local lock_timeout = '3s'";
 
 /// Moves are rare: one row lock lets them happen one after the other.
-pub(super) const LOCK_MOVES: &str = "select shards from {p}outbox_setting where id = 1 for update";
+/// Whoever holds it also knows that the mode stays as it is.
+pub(super) const LOCK_MOVES: &str =
+    "select claim, ordered from {p}outbox_setting where id = 1 for update";
 
 pub(super) const REMOVE_LAPSED: &str =
     "delete from {p}outbox_owner where lease_until < clock_timestamp()";
@@ -69,21 +105,15 @@ pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner =
 
 /// Not-due and held rows come too: the head of a key counts whether it is due or not. The probe
 /// runs above a floor only, in the same snapshot.
-pub(super) const READ: &str = "
-select
-    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    (extract(epoch from
-        greatest(least(e.available_at, clock_timestamp() + interval '100 years'), '2000-01-01')
-        - clock_timestamp()) * 1000000)::bigint as due_in,
-    want.floor > 0 and e.ordering_key is not null and exists (
+pub(super) const READ: &str = concat!(
+    "select ",
+    pending_columns!(),
+    "want.floor > 0 and e.ordering_key is not null and exists (
         select 1 from {p}outbox_event o
         where o.ordering_key = e.ordering_key and o.seq <= want.floor and o.status in (0, 2, 4)
-    ) as behind,
-    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
-    e.partition_key, e.tenant_id, e.payload::text as payload, e.payload_bytes, e.content_type,
-    e.headers::text as headers,
-    (extract(epoch from greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
-        * 1000000)::bigint as occurred_at
+    ) as behind, ",
+    event_columns!(),
+    "
 from unnest($1::smallint[], $2::bigint[]) as want (shard, floor)
 cross join lateral (
     select *
@@ -92,29 +122,27 @@ cross join lateral (
     order by e.seq
     limit $3
 ) e
-order by e.shard, e.seq";
+order by e.shard, e.seq"
+);
 
-pub(super) const READ_KEY: &str = "
-select
-    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    (extract(epoch from
-        greatest(least(e.available_at, clock_timestamp() + interval '100 years'), '2000-01-01')
-        - clock_timestamp()) * 1000000)::bigint as due_in,
-    false as behind,
-    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
-    e.partition_key, e.tenant_id, e.payload::text as payload, e.payload_bytes, e.content_type,
-    e.headers::text as headers,
-    (extract(epoch from greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
-        * 1000000)::bigint as occurred_at
+pub(super) const READ_KEY: &str = concat!(
+    "select ",
+    pending_columns!(),
+    "false as behind, ",
+    event_columns!(),
+    "
 from {p}outbox_event e
 where e.shard = $1 and e.ordering_key = $2 and e.status in (0, 2, 4)
 order by e.seq
-limit $3";
+limit $3"
+);
 
 /// The fence is a lock, not a look: `for share` holds the shard's row until the end, so a
 /// takeover waits for this statement, and this statement sees a takeover that came first. It must
 /// not wait for an event's row longer than a takeover can wait for it.
-pub(super) const SETTLE_DELETE: &str = "
+macro_rules! fence {
+    () => {
+        "
 with patience as materialized (
     select set_config('lock_timeout', '3s', true) as set
 ), fence as materialized (
@@ -125,29 +153,15 @@ with patience as materialized (
     where s.owner = $1 and s.epoch = f.epoch and patience.set is not null
     order by s.shard
     for share of s
-), settled as (
-    delete from {p}outbox_event e
-    using unnest($4::smallint[], $5::bigint[], $6::integer[]) as v (shard, seq, token), fence f
-    where f.shard = v.shard and e.shard = v.shard and e.seq = v.seq
-      and e.lock_token = v.token and e.status in (0, 2)
-    returning e.seq
-)
-select array(select shard from fence) as locked, array(select seq from settled) as settled";
+)"
+    };
+}
 
-/// The same fence; `tried` is 1 where the attempt counts. The token grows with every verdict, so
-/// that a settle which is repeated after an unknown outcome changes nothing.
-pub(super) const SETTLE_MARK: &str = "
-with patience as materialized (
-    select set_config('lock_timeout', '3s', true) as set
-), fence as materialized (
-    select s.shard
-    from patience
-    cross join unnest($2::smallint[], $3::bigint[]) as f (shard, epoch)
-    join {p}outbox_shard s on s.shard = f.shard
-    where s.owner = $1 and s.epoch = f.epoch and patience.set is not null
-    order by s.shard
-    for share of s
-), settled as (
+/// How a verdict changes a row; `tried` is 1 where the attempt counts. The token grows with every
+/// verdict, so that a settle which is repeated after an unknown outcome changes nothing.
+macro_rules! mark {
+    () => {
+        "
     update {p}outbox_event e
     set status = v.status,
         attempts = least(e.attempts::bigint + v.tried, 2147483647)::integer,
@@ -158,63 +172,57 @@ with patience as materialized (
         done_at = case v.status when 2 then null else clock_timestamp() end,
         settled_by = v.route,
         last_error = coalesce(v.error, e.last_error),
-        lock_token = e.lock_token % 2147483647 + 1
+        locked_by = null,
+        locked_until = null,
+        lock_token = e.lock_token % 2147483647 + 1"
+    };
+}
+
+/// What failed leaves a line in the audit; what succeeded or was put off leaves none.
+macro_rules! audit {
+    () => {
+        "audit as (
+    insert into {p}outbox_audit (event_id, action, attempts, error)
+    select
+        event_id,
+        case status when 2 then 'outbox-send-failed' else 'outbox-failed-permanent' end,
+        attempts, error
+    from settled
+    where status in (3, 4) or status = 2 and tried = 1
+)"
+    };
+}
+
+pub(super) use {audit, mark};
+
+/// The shards that are held stand in an array, not in a join: a planner that knows nothing of a
+/// new table would look events up by shard alone.
+pub(super) const SETTLE_DELETE: &str = concat!(
+    fence!(),
+    ", settled as (
+    delete from {p}outbox_event e
+    using unnest($4::smallint[], $5::bigint[], $6::integer[]) as v (shard, seq, token)
+    where v.shard = any(array(select shard from fence))
+      and e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token and e.status in (0, 2)
+    returning e.seq
+)
+select array(select shard from fence) as locked, array(select seq from settled) as settled"
+);
+
+pub(super) const SETTLE_MARK: &str = concat!(
+    fence!(),
+    ", settled as (",
+    mark!(),
+    "
     from unnest(
             $4::smallint[], $5::bigint[], $6::integer[], $7::smallint[], $8::integer[],
             $9::bigint[], $10::text[], $11::text[]
-        ) as v (shard, seq, token, status, tried, delay, error, route), fence f
-    where f.shard = v.shard and e.shard = v.shard and e.seq = v.seq
-      and e.lock_token = v.token and e.status in (0, 2)
-    returning e.seq
-)
-select array(select shard from fence) as locked, array(select seq from settled) as settled";
-
-/// The token grows, so that a verdict still under way cannot swallow the replay.
-pub(super) const REPLAY: &str = "
-update {p}outbox_event
-set status = 0, attempts = 0, crashes = 0, available_at = clock_timestamp(), done_at = null,
-    lock_token = lock_token % 2147483647 + 1
-where event_id = any($1) and status in (3, 4)";
-
-/// Status and age stand on the DELETE itself too: a row replayed after the inner select stays.
-pub(super) const PURGE: &str = "
-delete from {p}outbox_event
-where event_id in (
-        select event_id from {p}outbox_event
-        where status in (1, 3) and status = $1
-          and done_at < clock_timestamp() - $2 * interval '1 microsecond'
-        order by done_at
-        limit $3
-    )
-  and status = $1
-  and done_at < clock_timestamp() - $2 * interval '1 microsecond'";
-
-pub(super) const STATS: &str = "
-select
-    count(*) filter (where status = 0) as new,
-    count(*) filter (where status = 2) as retry,
-    count(*) filter (where status = 4) as held,
-    (extract(epoch from clock_timestamp() - min(available_at)
-        filter (where status in (0, 2) and available_at <= clock_timestamp()))
-        * 1000000)::bigint as oldest_lag,
-    (select count(*) from {p}outbox_event where status in (1, 3) and status = 3) as dead,
-    (select count(*) from {p}outbox_owner where lease_until >= clock_timestamp()) as owners,
-    (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= clock_timestamp()
-    ) as owned_shards
-from {p}outbox_event
-where status in (0, 2, 4)";
-
-pub(super) const EVENT: &str = "
-select
-    seq, shard, ordering_key, lock_token, status, attempts, settled_by, last_error,
-    (extract(epoch from greatest(least(available_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
-        * 1000000)::bigint as available_at,
-    (extract(epoch from created_at) * 1000000)::bigint as created_at,
-    (extract(epoch from done_at) * 1000000)::bigint as done_at,
-    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
-    payload::text as payload, payload_bytes, content_type, headers::text as headers,
-    (extract(epoch from greatest(least(occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
-        * 1000000)::bigint as occurred_at
-from {p}outbox_event
-where event_id = $1";
+        ) as v (shard, seq, token, status, tried, delay, error, route)
+    where v.shard = any(array(select shard from fence))
+      and e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token and e.status in (0, 2)
+    returning e.seq, e.event_id, e.status, e.attempts, v.tried, v.error
+), ",
+    audit!(),
+    "
+select array(select shard from fence) as locked, array(select seq from settled) as settled"
+);

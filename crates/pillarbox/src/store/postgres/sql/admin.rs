@@ -1,0 +1,222 @@
+//! Statements of operators and upkeep.
+
+use super::event_columns;
+
+/// A page of dead letters without their payloads; the rest of the statement says which.
+pub(in super::super) const DEAD_LETTERS: &str = "
+select
+    e.seq, e.shard, e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.ordering_key, e.tenant_id, e.status, e.attempts, e.last_error, e.settled_by,
+    (extract(epoch from greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
+        * 1000000)::bigint as occurred_at,
+    (extract(epoch from e.created_at) * 1000000)::bigint as created_at,
+    (extract(epoch from e.done_at) * 1000000)::bigint as done_at,
+    coalesce(octet_length(e.payload::text), octet_length(e.payload_bytes))::bigint as payload_size
+from {p}outbox_event e
+where e.status in (3, 4)";
+
+pub(in super::super) const COUNT_DEAD: &str =
+    "select count(*) from {p}outbox_event e where e.status in (3, 4)";
+
+/// A list that a person waits for gives up before the person does.
+pub(in super::super) const BE_BRIEF: &str = "set local statement_timeout = '10s'";
+
+/// In order of `seq`, so that two operators never wait for each other in a circle.
+macro_rules! picked {
+    ($statuses:literal) => {
+        concat!(
+            "
+with picked as materialized (
+    select e.event_id, e.attempts
+    from {p}outbox_event e
+    where e.event_id = any($1) and e.status in ",
+            $statuses,
+            "
+    order by e.seq
+    for update
+), noted as (
+    insert into {p}outbox_audit (event_id, action, attempts, extra)
+    select event_id, $2, attempts, $3::json from picked
+)"
+        )
+    };
+}
+
+/// The token grows, so that a verdict still under way cannot swallow the replay.
+pub(in super::super) const REPLAY: &str = concat!(
+    picked!("(3, 4)"),
+    "
+update {p}outbox_event e
+set status = 0, attempts = 0, crashes = 0, available_at = clock_timestamp(), done_at = null,
+    locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
+from picked
+where e.event_id = picked.event_id
+returning e.event_id"
+);
+
+pub(in super::super) const SKIP: &str = concat!(
+    picked!("(4)"),
+    "
+update {p}outbox_event e
+set status = 3, lock_token = e.lock_token % 2147483647 + 1
+from picked
+where e.event_id = picked.event_id
+returning e.event_id"
+);
+
+pub(in super::super) const DISCARD: &str = concat!(
+    picked!("(3, 4)"),
+    "
+delete from {p}outbox_event e
+using picked
+where e.event_id = picked.event_id
+returning e.event_id"
+);
+
+pub(in super::super) const TRAIL: &str = "
+select action, attempts, error, extra::text as extra,
+    (extract(epoch from at) * 1000000)::bigint as at
+from {p}outbox_audit
+where event_id = $1
+order by id desc
+limit $2";
+
+/// Status and age stand on the DELETE itself too: a row replayed after the inner select stays.
+macro_rules! purge_final {
+    ($status:literal, $index:literal) => {
+        concat!(
+            "
+delete from {p}outbox_event
+where event_id in (
+        select event_id from {p}outbox_event
+        where status in ",
+            $index,
+            " and status = ",
+            $status,
+            "
+          and done_at < clock_timestamp() - $1 * interval '1 microsecond'
+        order by done_at
+        limit $2
+    )
+  and status = ",
+            $status,
+            "
+  and done_at < clock_timestamp() - $1 * interval '1 microsecond'"
+        )
+    };
+}
+
+pub(in super::super) const PURGE_DONE: &str = purge_final!("1", "(1)");
+
+pub(in super::super) const PURGE_DEAD: &str = purge_final!("3", "(3, 4)");
+
+pub(in super::super) const PURGE_AUDIT: &str = "
+delete from {p}outbox_audit
+where id in (
+        select id from {p}outbox_audit
+        where at < clock_timestamp() - $1 * interval '1 microsecond'
+        order by at
+        limit $2
+    )";
+
+pub(in super::super) const PURGE_INBOX: &str = "
+delete from {p}inbox_processed
+where (consumer_name, source, event_id) in (
+        select consumer_name, source, event_id from {p}inbox_processed
+        where processed_at < clock_timestamp() - $1 * interval '1 microsecond'
+        order by processed_at
+        limit $2
+    )";
+
+/// The mode stays as it is until the purge has ended.
+pub(in super::super) const HOLD_MODE: &str =
+    "select claim, ordered from {p}outbox_setting where id = 1 for share";
+
+/// Looks at the heads only: what is old lies there.
+pub(in super::super) const PURGE_ANY: &str = "
+delete from {p}outbox_event
+where event_id in (
+        select event_id from (
+            (select e.event_id, e.created_at as since
+             from {p}outbox_shard s
+             cross join lateral (
+                select event_id, created_at, done_at from {p}outbox_event e
+                where e.shard = s.shard and e.status in (0, 2, 4)
+                order by e.seq
+                limit $2
+             ) e
+             where e.done_at is null)
+            union all
+            (select event_id, done_at from {p}outbox_event
+             where status = 1 order by done_at limit $2)
+            union all
+            (select event_id, done_at from {p}outbox_event
+             where status in (3, 4) order by done_at limit $2)
+        ) old
+        where since < clock_timestamp() - $1 * interval '1 microsecond'
+        limit $2
+    )
+  and coalesce(done_at, created_at) < clock_timestamp() - $1 * interval '1 microsecond'";
+
+pub(in super::super) const STATS: &str = "
+select
+    count(*) filter (where status = 0) as new,
+    count(*) filter (where status = 2) as retry,
+    count(*) filter (where status = 4) as held,
+    (extract(epoch from clock_timestamp() - min(available_at)
+        filter (where status in (0, 2) and available_at <= clock_timestamp()))
+        * 1000000)::bigint as oldest_lag,
+    (select count(*) from {p}outbox_event where status in (3, 4) and status = 3) as dead,
+    (select count(*) from {p}outbox_owner where lease_until >= clock_timestamp()) as owners,
+    (select count(*) from {p}outbox_shard s
+        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= clock_timestamp()
+    ) as owned_shards
+from {p}outbox_event
+where status in (0, 2, 4)";
+
+pub(in super::super) const COUNT_DONE: &str =
+    "select count(*) from {p}outbox_event where status = 1";
+
+pub(in super::super) const SHARD_STATS: &str = "
+select
+    s.shard, s.owner, s.epoch,
+    count(*) filter (where e.status = 0) as new,
+    count(*) filter (where e.status = 2) as retry,
+    count(*) filter (where e.status = 4) as held,
+    (extract(epoch from clock_timestamp() - min(e.available_at)
+        filter (where e.status in (0, 2) and e.available_at <= clock_timestamp()))
+        * 1000000)::bigint as oldest_lag
+from {p}outbox_shard s
+left join {p}outbox_event e on e.shard = s.shard and e.status in (0, 2, 4)
+group by s.shard, s.owner, s.epoch
+order by s.shard";
+
+pub(in super::super) const TYPE_STATS: &str = "
+select
+    event_type,
+    count(*) filter (where status = 0) as new,
+    count(*) filter (where status = 2) as retry,
+    count(*) filter (where status = 4) as held,
+    count(*) filter (where status = 3) as dead
+from (
+    select event_type, status from {p}outbox_event where status in (0, 2, 4)
+    union all
+    select event_type, status from {p}outbox_event where status in (3, 4) and status = 3
+) e
+group by event_type
+order by count(*) desc, event_type
+limit $1";
+
+pub(in super::super) const EVENT: &str = concat!(
+    "
+select
+    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts, e.settled_by, e.last_error,
+    (extract(epoch from greatest(least(e.available_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
+        * 1000000)::bigint as available_at,
+    (extract(epoch from e.created_at) * 1000000)::bigint as created_at,
+    (extract(epoch from e.done_at) * 1000000)::bigint as done_at, ",
+    event_columns!(),
+    "
+from {p}outbox_event e
+where e.event_id = $1"
+);
