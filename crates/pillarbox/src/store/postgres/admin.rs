@@ -3,7 +3,7 @@
 use sqlx::{Postgres, QueryBuilder, Row as _, postgres::PgRow};
 use time::OffsetDateTime;
 
-use super::read::{attempts, envelope_row, status};
+use super::read::{attempts, envelope_row, status, time};
 use super::sql::admin as sql;
 use super::{PostgresStore, migrate};
 use crate::clock::{Timestamp, micros};
@@ -89,9 +89,9 @@ fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
         attempts: attempts(row)?,
         last_error: row.try_get("last_error")?,
         settled_by: row.try_get("settled_by")?,
-        occurred_at: Timestamp::from_unix_micros(row.try_get("occurred_at")?),
-        created_at: Timestamp::from_unix_micros(row.try_get("created_at")?),
-        given_up_at: Timestamp::from_unix_micros(row.try_get("done_at")?),
+        occurred_at: time(row, "occurred_at")?,
+        created_at: time(row, "created_at")?,
+        given_up_at: time(row, "done_at")?,
         payload_size: payload_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
     })
 }
@@ -130,7 +130,7 @@ fn audit_entry(row: &PgRow) -> Result<AuditEntry> {
         error: row.try_get("error")?,
         by: AuditEntry::said(extra.as_deref(), "by"),
         reason: AuditEntry::said(extra.as_deref(), "reason"),
-        at: Timestamp::from_unix_micros(row.try_get("at")?),
+        at: time(row, "at")?,
     })
 }
 
@@ -159,7 +159,7 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
 pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<StoredEvent>> {
     let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
     let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
-    let done_at: Option<i64> = row.try_get("done_at")?;
+    let done_at: Option<OffsetDateTime> = row.try_get("done_at")?;
     Ok(Some(StoredEvent {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
@@ -167,9 +167,9 @@ pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<
         token: Token(row.try_get("lock_token")?),
         status: status(&row)?,
         attempts: attempts(&row)?,
-        available_at: Timestamp::from_unix_micros(row.try_get("available_at")?),
-        created_at: Timestamp::from_unix_micros(row.try_get("created_at")?),
-        done_at: done_at.map(Timestamp::from_unix_micros),
+        available_at: time(&row, "available_at")?,
+        created_at: time(&row, "created_at")?,
+        done_at: done_at.map(Timestamp::from),
         settled_by: row.try_get("settled_by")?,
         last_error: row.try_get("last_error")?,
         event: envelope_row(&row)?.open(),

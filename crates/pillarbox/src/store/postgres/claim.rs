@@ -20,7 +20,10 @@ pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pe
         .bind(claim.order == Order::Key)
         .fetch_all(&store.pool)
         .await?;
-    rows.iter().map(pending).collect()
+    let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
+    let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
+    rows.sort_by_key(|row| (place(row), row.seq));
+    Ok(rows)
 }
 
 pub(super) async fn renew_rows(store: &PostgresStore, renew: &RenewRows) -> Result<Vec<Seq>> {

@@ -1,9 +1,10 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
 use sqlx::{Row as _, postgres::PgRow};
+use time::OffsetDateTime;
 
 use super::{PostgresStore, sql};
-use crate::clock::{Timestamp, from_micros};
+use crate::clock::Timestamp;
 use crate::envelope::Row;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
@@ -18,7 +19,9 @@ pub(super) async fn read(store: &PostgresStore, read: &Read) -> Result<Vec<Pendi
         .bind(i64::from(read.limit))
         .fetch_all(&store.pool)
         .await?;
-    rows.iter().map(pending).collect()
+    let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
+    rows.sort_by_key(|row| (row.shard, row.seq));
+    Ok(rows)
 }
 
 pub(super) async fn read_key(store: &PostgresStore, read: &ReadKey) -> Result<Vec<Pending>> {
@@ -39,7 +42,7 @@ pub(super) fn pending(row: &PgRow) -> Result<Pending> {
         token: Token(row.try_get("lock_token")?),
         status: status(row)?,
         attempts: attempts(row)?,
-        due_in: from_micros(row.try_get("due_in")?),
+        due_in: time(row, "available_at")?.since(time(row, "now")?),
         behind: row.try_get("behind")?,
         event: envelope_row(row)?.open(),
     })
@@ -69,6 +72,10 @@ pub(super) fn envelope_row(row: &PgRow) -> Result<Row> {
         payload_bytes: row.try_get("payload_bytes")?,
         content_type: row.try_get("content_type")?,
         headers: row.try_get("headers")?,
-        occurred_at: Timestamp::from_unix_micros(row.try_get("occurred_at")?),
+        occurred_at: time(row, "occurred_at")?,
     })
+}
+
+pub(super) fn time(row: &PgRow, column: &str) -> Result<Timestamp> {
+    Ok(row.try_get::<OffsetDateTime, _>(column)?.into())
 }

@@ -7,10 +7,8 @@ pub(in super::super) const DEAD_LETTERS: &str = "
 select
     e.seq, e.shard, e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
     e.ordering_key, e.tenant_id, e.status, e.attempts, e.last_error, e.settled_by,
-    (extract(epoch from greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
-        * 1000000)::bigint as occurred_at,
-    (extract(epoch from e.created_at) * 1000000)::bigint as created_at,
-    (extract(epoch from e.done_at) * 1000000)::bigint as done_at,
+    greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00') as occurred_at,
+    e.created_at, e.done_at,
     coalesce(octet_length(e.payload::text), octet_length(e.payload_bytes))::bigint as payload_size
 from {p}outbox_event e
 where e.status in (3, 4)";
@@ -74,8 +72,7 @@ returning e.event_id"
 );
 
 pub(in super::super) const TRAIL: &str = "
-select action, attempts, error, extra::text as extra,
-    (extract(epoch from at) * 1000000)::bigint as at
+select action, attempts, error, extra::text as extra, at
 from {p}outbox_audit
 where event_id = $1
 order by id desc
@@ -211,10 +208,8 @@ pub(in super::super) const EVENT: &str = concat!(
     "
 select
     e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts, e.settled_by, e.last_error,
-    (extract(epoch from greatest(least(e.available_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00'))
-        * 1000000)::bigint as available_at,
-    (extract(epoch from e.created_at) * 1000000)::bigint as created_at,
-    (extract(epoch from e.done_at) * 1000000)::bigint as done_at, ",
+    greatest(least(e.available_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00') as available_at,
+    e.created_at, e.done_at, ",
     event_columns!(),
     "
 from {p}outbox_event e

@@ -21,10 +21,10 @@ with due as materialized (
                 where o.ordering_key = e.ordering_key and o.seq < e.seq
                   and o.status in (0, 2, 4)))
         order by e.seq
-        limit $3
+        limit (select $3::bigint)
         for update skip locked
     ) e
-    limit $3
+    limit (select $3::bigint)
 ), e as (
     update {p}outbox_event e
     set locked_by = $1,
@@ -38,8 +38,7 @@ select ",
     "false as behind, ",
     event_columns!(),
     "
-from e
-order by array_position($2::smallint[], e.shard), e.seq"
+from e"
 );
 
 pub(in super::super) const RENEW_ROWS: &str = "

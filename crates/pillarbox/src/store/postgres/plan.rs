@@ -1,0 +1,213 @@
+//! Every hot statement's plan, read from the server with a million done rows in the table.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _};
+
+use super::{PostgresStore, sql};
+use crate::id::OwnerId;
+use crate::store::Store as _;
+use crate::table::TablePrefix;
+
+const DONE: u32 = 1_000_000;
+const PENDING: u32 = 3_000;
+
+/// A statement as the relay runs it: its name, its text, its arguments, the indexes it may use.
+struct Hot {
+    name: &'static str,
+    sql: &'static str,
+    args: String,
+    indexes: &'static [&'static str],
+}
+
+const BY_SHARD: &[&str] = &["plan_outbox_event_pending"];
+const BY_SHARD_AND_KEY: &[&str] = &["plan_outbox_event_pending", "plan_outbox_event_key"];
+
+#[tokio::test]
+async fn hot_statements_use_the_pending_index_beside_a_million_done_rows() {
+    let Some(url) = server() else { return };
+    let place = Place::open(&url).await;
+    place.fill().await;
+
+    // First as the planner knows nothing of the table, then as it knows everything.
+    for (state, prepare) in
+        [("not analysed", "select 1"), ("analysed", "analyze plan_outbox_event")]
+    {
+        place.run(prepare).await;
+        for hot in place.hot_statements().await {
+            let used = place.indexes_of(&hot).await;
+            assert!(
+                used.iter().all(|index| hot.indexes.contains(&index.as_str())) && !used.is_empty(),
+                "{} ({state}) reads outbox_event by {used:?}, not by {:?}",
+                hot.name,
+                hot.indexes
+            );
+        }
+    }
+    place.close().await;
+}
+
+/// The server of the tests; without one the test is skipped, unless it is required.
+fn server() -> Option<String> {
+    let url = std::env::var("PILLARBOX_POSTGRES_URL").ok();
+    let required = std::env::var("PILLARBOX_REQUIRE").unwrap_or_default();
+    assert!(url.is_some() || !required.contains("postgres"), "PILLARBOX_POSTGRES_URL is not set");
+    if url.is_none() {
+        eprintln!("skipped: PILLARBOX_POSTGRES_URL is not set");
+    }
+    url
+}
+
+/// A schema of its own, whose statistics nobody but the test gathers.
+struct Place {
+    url: String,
+    schema: String,
+    pool: PgPool,
+    store: PostgresStore,
+}
+
+impl Place {
+    async fn open(url: &str) -> Self {
+        let schema = format!("plan_{}", OwnerId::generate()).to_lowercase();
+        let mut admin = PgConnection::connect(url).await.unwrap();
+        let create = AssertSqlSafe(format!("create schema {schema}"));
+        sqlx::query(create).execute(&mut admin).await.unwrap();
+        let options = url.parse::<sqlx::postgres::PgConnectOptions>().unwrap();
+        let options = options.options([("search_path", schema.as_str())]);
+        let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        let store = PostgresStore::new(pool.clone()).prefix(TablePrefix::new("plan_").unwrap());
+        store.migrate().await.unwrap();
+        Self { url: url.to_owned(), schema, pool, store }
+    }
+
+    async fn fill(&self) {
+        self.run("alter table plan_outbox_event set (autovacuum_enabled = off)").await;
+        let rows =
+            "insert into plan_outbox_event (event_type, payload, partition_key, status, done_at)
+            select 'order.placed', '{}', 'key-' || n % 1000";
+        self.run(&format!("{rows}, 1, clock_timestamp() from generate_series(1, {DONE}) n")).await;
+        self.run(&format!("{rows}, 0, null from generate_series(1, {PENDING}) n")).await;
+        self.run("update plan_outbox_shard set owner = 'us', epoch = 1").await;
+    }
+
+    async fn run(&self, statement: &str) {
+        let statement = AssertSqlSafe(statement.to_owned());
+        sqlx::raw_sql(statement).execute(&self.pool).await.unwrap();
+    }
+
+    async fn hot_statements(&self) -> Vec<Hot> {
+        let shards = series(0..64);
+        let ones = series((0..64).map(|_| 1));
+        let rows: Vec<(i16, i64, i32)> = sqlx::query_as(
+            "select shard, seq, lock_token from plan_outbox_event
+            where status = 0 order by seq limit 1000",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .unwrap();
+        let verdicts = format!(
+            "{}::smallint[], {}::bigint[], {}::integer[]",
+            series(rows.iter().map(|row| i64::from(row.0))),
+            series(rows.iter().map(|row| row.1)),
+            series(rows.iter().map(|row| i64::from(row.2))),
+        );
+        let marks = format!(
+            "{0}::smallint[], {1}::integer[], {1}::bigint[], {2}::text[], {2}::text[]",
+            series(rows.iter().map(|_| 1)),
+            series(rows.iter().map(|_| 0)),
+            format!("array[{}]", vec!["null"; rows.len()].join(",")),
+        );
+        let fence = format!("'us', {shards}::smallint[], {ones}::bigint[]");
+        let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
+        use sql::claim;
+        vec![
+            hot(
+                "READ",
+                sql::READ,
+                format!("{shards}::smallint[], {ones}::bigint[], 100"),
+                BY_SHARD_AND_KEY,
+            ),
+            hot(
+                "READ_KEY",
+                sql::READ_KEY,
+                format!("{}, 'key-1', 100", rows[0].0),
+                BY_SHARD_AND_KEY,
+            ),
+            hot("SETTLE_DELETE", sql::SETTLE_DELETE, format!("{fence}, {verdicts}"), BY_SHARD),
+            hot("SETTLE_MARK", sql::SETTLE_MARK, format!("{fence}, {verdicts}, {marks}"), BY_SHARD),
+            hot(
+                "CLAIM",
+                claim::CLAIM,
+                format!("'us', {shards}::smallint[], 100, 15000000, true"),
+                BY_SHARD_AND_KEY,
+            ),
+            hot("RENEW_ROWS", claim::RENEW_ROWS, format!("'us', {verdicts}, 15000000"), BY_SHARD),
+            hot("RELEASE_ROWS", claim::RELEASE_ROWS, format!("'us', {verdicts}"), BY_SHARD),
+            hot(
+                "SETTLE_ROWS_DELETE",
+                claim::SETTLE_ROWS_DELETE,
+                format!("'us', {verdicts}"),
+                BY_SHARD,
+            ),
+            hot(
+                "SETTLE_ROWS_MARK",
+                claim::SETTLE_ROWS_MARK,
+                format!("'us', {verdicts}, {marks}"),
+                BY_SHARD,
+            ),
+        ]
+    }
+
+    /// How the generic plan, which a prepared statement ends up with, finds its rows.
+    async fn indexes_of(&self, hot: &Hot) -> Vec<String> {
+        self.run("set plan_cache_mode = force_generic_plan").await;
+        self.run(&format!("prepare hot as {}", self.store.tables.render(hot.sql))).await;
+        let explain = AssertSqlSafe(format!("explain (format json) execute hot({})", hot.args));
+        let row = sqlx::query(explain).fetch_one(&self.pool).await.unwrap();
+        let plan: String = row.try_get_unchecked(0).unwrap();
+        let plan: Value = serde_json::from_str(&plan).unwrap();
+        self.run("deallocate hot").await;
+        let mut used = Vec::new();
+        gather(&plan, &mut used);
+        used
+    }
+
+    async fn close(self) {
+        self.pool.close().await;
+        let mut admin = PgConnection::connect(&self.url).await.unwrap();
+        let drop = AssertSqlSafe(format!("drop schema {} cascade", self.schema));
+        sqlx::query(drop).execute(&mut admin).await.unwrap();
+    }
+}
+
+/// The index, or the kind of scan, by which each node of the plan finds events.
+fn gather(plan: &Value, used: &mut Vec<String>) {
+    match plan {
+        Value::Array(nodes) => nodes.iter().for_each(|node| gather(node, used)),
+        Value::Object(node) => {
+            let text = |name| node.get(name).and_then(Value::as_str);
+            let kind = text("Node Type").unwrap_or_default();
+            // A place is found by an index before; and what is changed is not looked for.
+            let looks = kind != "ModifyTable" && kind != "Tid Scan";
+            let by_index = text("Index Name").map(str::to_owned);
+            if looks && text("Relation Name") == Some("plan_outbox_event") {
+                used.push(by_index.unwrap_or_else(|| kind.to_owned()));
+            } else if kind == "Bitmap Index Scan" {
+                used.extend(by_index);
+            }
+            node.values().for_each(|inner| gather(inner, used));
+        }
+        _ => {}
+    }
+}
+
+fn series(numbers: impl IntoIterator<Item = i64>) -> String {
+    let mut text = String::from("array[");
+    for (at, number) in numbers.into_iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        write!(text, "{comma}{number}").unwrap();
+    }
+    text + "]"
+}
