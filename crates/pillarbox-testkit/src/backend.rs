@@ -87,8 +87,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Lets the lease of an owner lapse.
     async fn expire(&self, owner: &OwnerId);
 
-    /// Makes an event older by moving what its state waits for or dates from into the past.
-    /// Other events MAY become older with it.
+    /// Makes everything there is of an id older by moving its dates into the past: when the event
+    /// was inserted, is due and was settled, how long its row is leased, its audit rows, and what
+    /// inboxes have noted under the id. Other events MAY become older with it.
     async fn age(&self, id: &EventId, by: Duration);
 
     /// Writes or locks something on another connection and holds it, uncommitted.

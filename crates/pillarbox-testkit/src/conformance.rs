@@ -1,5 +1,6 @@
 //! The suites: every case is a plain function, listed once per contract.
 
+pub(crate) mod claimer;
 pub(crate) mod owner;
 pub mod store;
 pub mod tx;

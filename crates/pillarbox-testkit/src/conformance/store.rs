@@ -1,15 +1,20 @@
 //! Cases of the [`Store`](pillarbox::Store) contract.
 
+pub mod audit;
 pub mod cancellation;
+pub mod claim;
 pub mod concurrency;
 pub mod delay;
 pub mod fence;
 pub mod lease;
 pub mod migrate;
+pub mod operate;
 pub mod order;
 pub mod payload;
 pub mod purge;
 pub mod replay;
+pub mod row_lease;
+pub mod row_settle;
 pub mod seq;
 pub mod settle;
 pub mod stats;
@@ -97,6 +102,93 @@ macro_rules! store_conformance {
                 what_is_not_dead_is_not_replayed,
                 a_late_verdict_does_not_swallow_a_replay,
                 a_replay_moves_the_token,
+            }
+            claim {
+                a_due_row_is_leased_under_a_new_token,
+                a_leased_row_is_not_claimed_again,
+                a_lapsed_lease_is_claimed_again,
+                a_row_that_is_not_due_is_not_claimed,
+                a_retried_row_is_claimed_when_it_is_due,
+                what_is_over_or_held_is_never_claimed,
+                only_the_head_of_a_key_is_claimed,
+                a_leased_head_blocks_its_key,
+                a_delayed_head_blocks_its_key,
+                a_retried_head_blocks_its_key,
+                a_held_head_blocks_its_key,
+                a_final_head_frees_the_next,
+                rows_without_a_key_do_not_wait,
+                without_order_every_due_row_is_claimed,
+                the_limit_counts_over_all_shards,
+                shards_are_claimed_in_the_order_given,
+                only_the_shards_asked_for_are_claimed,
+                blocked_rows_do_not_use_up_the_limit,
+                a_replayed_row_is_claimed_first,
+                a_lease_may_be_as_long_as_one_likes,
+            }
+            row_lease {
+                a_renewed_lease_lives_on,
+                a_renewal_counts_from_now,
+                a_lapsed_lease_is_renewed_until_someone_takes,
+                a_lease_that_someone_took_is_not_renewed,
+                an_old_token_is_not_renewed,
+                a_renewal_names_what_it_kept,
+                a_released_row_is_due_at_once,
+                a_row_is_released_once,
+                a_row_is_released_by_its_owner_only,
+                no_rows_are_no_error,
+                two_thousand_leases_go_in_one_call,
+            }
+            row_settle {
+                done_is_what_it_is_in_a_shard,
+                delete_is_what_it_is_in_a_shard,
+                retry_is_what_it_is_in_a_shard,
+                defer_is_what_it_is_in_a_shard,
+                dead_is_what_it_is_in_a_shard,
+                held_is_what_it_is_in_a_shard,
+                a_verdict_after_the_lease_was_taken_changes_nothing,
+                a_verdict_after_a_release_changes_nothing,
+                a_verdict_of_another_owner_changes_nothing,
+                a_verdict_beside_its_fence_changes_nothing,
+                a_lapsed_lease_that_nobody_took_still_settles,
+                a_repeated_verdict_applies_once,
+                a_verdict_given_twice_applies_once,
+                kept_rows_settle_beside_lost_ones,
+                verdicts_mix_in_one_call,
+                two_thousand_verdicts_go_in_one_call,
+                no_verdicts_are_no_error,
+                a_verdict_ends_the_lease,
+                a_verdict_through_the_shard_ends_the_lease,
+            }
+            operate {
+                a_replay_is_for_dead_and_held_events,
+                a_skip_is_for_held_events,
+                a_discard_is_for_dead_and_held_events,
+                an_id_given_twice_counts_once,
+                no_events_are_no_error,
+                more_than_a_batch_is_refused,
+                a_full_batch_goes_in_one_call,
+                a_late_verdict_undoes_no_operation,
+                a_late_verdict_on_a_row_undoes_no_operation,
+                an_operation_moves_the_token,
+                a_replayed_event_starts_over,
+                a_skipped_event_frees_its_key,
+                a_discarded_event_frees_its_key_and_its_id,
+                an_operation_names_what_it_was_done_to,
+            }
+            audit {
+                failed_attempts_are_counted_in_the_trail,
+                giving_up_is_noted,
+                what_did_not_fail_is_not_noted,
+                a_mixed_batch_notes_its_failures,
+                a_fenced_verdict_is_not_noted,
+                a_long_cause_is_noted_up_to_the_limit,
+                every_operation_is_noted,
+                who_and_why_may_be_long_or_absent,
+                what_was_not_done_is_not_noted,
+                a_trail_is_of_one_event,
+                a_trail_outlives_its_event,
+                attempts_count_anew_after_a_replay,
+                a_long_trail_gives_its_newest_entries,
             }
             purge {
                 done_rows_go_when_they_are_old,
