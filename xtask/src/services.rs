@@ -6,17 +6,19 @@
 
 mod home;
 mod install;
+mod mysql;
+mod place;
 mod postgres;
 
 use std::{env, error::Error, fs::File, path::Path, process::Command};
 
-use self::{home::Home, postgres::Postgres};
+use self::{home::Home, mysql::MySql, postgres::Postgres};
 use crate::{
     Result,
     args::{Action, After},
 };
 
-const ALL: [&dyn Service; 1] = [&Postgres];
+const ALL: [&dyn Service; 2] = [&Postgres, &MySql];
 
 /// Names the servers whose absence fails a test instead of skipping it.
 const REQUIRE: &str = "PILLARBOX_REQUIRE";
@@ -153,15 +155,16 @@ fn is_given(service: &dyn Service) -> bool {
     env::var_os(service.variable()).is_some_and(|url| !url.is_empty())
 }
 
+/// Stops what runs; one server that does not stop keeps no other one running.
 fn stop_all(home: &Home) -> Result {
-    for service in ALL {
-        if service.url(home.dir()).is_none() {
-            continue;
+    let mut problems = Vec::new();
+    for service in ALL.into_iter().filter(|service| service.url(home.dir()).is_some()) {
+        match service.stop(home.dir()) {
+            Ok(()) => eprintln!("{}: stopped", service.name()),
+            Err(error) => problems.push(error.to_string()),
         }
-        service.stop(home.dir())?;
-        eprintln!("{}: stopped", service.name());
     }
-    Ok(())
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
 }
 
 fn down() -> Result {
@@ -187,4 +190,21 @@ fn status() -> Result {
         println!("{}: {state}", service.name());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_containers_are_where_we_say_they_are() {
+        let compose = include_str!("../../compose.yaml");
+
+        for service in ALL {
+            let export = format!("export {}={}\n", service.variable(), service.compose_url());
+            assert!(compose.contains(&export), "compose.yaml does not say {export}");
+            let name = format!("\n  {}:\n", service.name());
+            assert!(compose.contains(&name), "compose.yaml has no service {}", service.name());
+        }
+    }
 }

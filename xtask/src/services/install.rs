@@ -33,7 +33,8 @@ pub(super) fn ensure(wanted: &[&dyn Service]) -> Result {
 fn install(packages: &[&str]) -> Result {
     eprintln!("missing, installing: {}", packages.join(" "));
     apt_get(&["update"])?;
-    apt_get(&[&["install", "-y", "--no-install-recommends"], packages].concat())
+    // Nobody's MySQL makes room for our MariaDB.
+    apt_get(&[&["install", "-y", "--no-install-recommends", "--no-remove"], packages].concat())
 }
 
 fn apt_get(args: &[&str]) -> Result {

@@ -3,14 +3,16 @@
 mod program;
 
 use std::{
-    fs, io,
-    net::{Ipv4Addr, TcpListener},
+    fs,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use super::{Service, home::user};
+use super::{
+    Service,
+    place::{Place, free_port},
+};
 use crate::{
     Result,
     command::{by_hand, output},
@@ -72,14 +74,7 @@ fn url(port: u16) -> String {
 /// One major version's programs and files; the running server needs no other state.
 struct Server {
     programs: PathBuf,
-    dir: PathBuf,
-    owner: Owner,
-}
-
-/// PostgreSQL refuses to run as root.
-enum Owner {
-    Us,
-    PostgresUser,
+    place: Place,
 }
 
 impl Server {
@@ -87,52 +82,36 @@ impl Server {
         let programs =
             program::dir().ok_or("PostgreSQL is not installed; run `cargo xtask services up`")?;
         let major = program::major(&programs)?;
-        let owner = if user()? == 0 { Owner::PostgresUser } else { Owner::Us };
-        Ok(Self { programs, dir: home.join(format!("postgres-{major}")), owner })
+        let place = Place::new(home.join(format!("postgres-{major}")), "postgres")?;
+        Ok(Self { programs, place })
     }
 
     /// The port of the server, if its process lives and it takes a query.
     fn answering_port(&self) -> Option<u16> {
-        let port = fs::read_to_string(self.dir.join("port")).ok()?.trim().parse().ok()?;
+        let port = fs::read_to_string(self.port_file()).ok()?.trim().parse().ok()?;
         output(self.pg_ctl().arg("status")).ok()?;
         self.query(port, "select 1").ok()?;
         Some(port)
     }
 
     fn start(&self) -> Result<u16> {
-        if !self.data().exists() {
-            self.create_dir()?;
-            self.create_cluster()?;
-        }
-        let port = free_port()?;
+        self.place.create_data(|draft| self.create_cluster(draft))?;
+        let port = free_port(PORTS, &Postgres)?;
         // Written first: a server whose port nobody noted could be neither used nor stopped.
-        fs::write(self.dir.join("port"), port.to_string()).map_err(|error| self.cannot(&error))?;
+        fs::write(self.port_file(), port.to_string()).map_err(|error| self.place.cannot(&error))?;
         self.launch(port)?;
         Ok(port)
     }
 
-    fn create_dir(&self) -> Result {
-        fs::create_dir_all(&self.dir).map_err(|error| self.cannot(&error))?;
-        match self.owner {
-            Owner::Us => Ok(()),
-            Owner::PostgresUser => {
-                output(Command::new("chown").arg("postgres:").arg(&self.dir)).map(drop)
-            }
-        }
-    }
-
-    /// Creates the data directory beside its place, so that half of one is never started.
-    fn create_cluster(&self) -> Result {
-        let draft = self.dir.join("data.new");
+    fn create_cluster(&self, data: &Path) -> Result {
         let initdb = |locale: &str| -> Result {
-            remove_dir(&draft).map_err(|error| self.cannot(&error))?;
+            self.place.clear(data)?;
             let mut command = self.command("initdb");
             command.args("-A trust -U postgres -E UTF8 --no-sync".split(' ')).arg(locale);
-            output(command.arg("-D").arg(&draft)).map(drop)
+            output(command.arg("-D").arg(data)).map(drop)
         };
         // Not every machine has C.UTF-8; C has the same order of bytes.
-        initdb("--locale=C.UTF-8").or_else(|_| initdb("--locale=C"))?;
-        fs::rename(&draft, self.data()).map_err(|error| self.cannot(&error).into())
+        initdb("--locale=C.UTF-8").or_else(|_| initdb("--locale=C"))
     }
 
     /// Starts the server and waits until it answers.
@@ -140,18 +119,13 @@ impl Server {
     /// It gets none of our pipes: whoever reads them would wait for the server to end.
     fn launch(&self, port: u16) -> Result {
         let mut command = self.pg_ctl();
-        command.arg("-l").arg(self.log()).arg("-o").arg(format!("{SETTINGS} -c port={port}"));
-        command.args(["-w", "start"]);
+        command.arg("-l").arg(self.place.log());
+        command.arg("-o").arg(format!("{SETTINGS} -c port={port}")).args(["-w", "start"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let line = by_hand(&command);
         let status = command.status().map_err(|error| format!("cannot start `{line}`: {error}"))?;
         if !status.success() {
-            let (log, end) = (self.log(), self.end_of_log());
-            let (log, dir) = (log.display(), self.dir.display());
-            return Err(format!(
-                "`{line}` failed; {log} ends:\n{end}\nto start afresh, remove {dir}"
-            )
-            .into());
+            return Err(self.place.failed_start(&line));
         }
         Ok(())
     }
@@ -174,57 +148,16 @@ impl Server {
 
     fn pg_ctl(&self) -> Command {
         let mut command = self.command("pg_ctl");
-        command.arg("-D").arg(self.data());
+        command.arg("-D").arg(self.place.data());
         command
     }
 
-    /// A program of the server, run as the server's user in a directory that user can enter.
     fn command(&self, program: &str) -> Command {
-        let program = self.programs.join(program);
-        let mut command = match self.owner {
-            Owner::Us => Command::new(program),
-            Owner::PostgresUser => {
-                let mut command = Command::new("runuser");
-                command.args(["-u", "postgres", "--"]).arg(program);
-                command
-            }
-        };
-        command.current_dir(&self.dir);
-        command
+        self.place.command(&self.programs.join(program))
     }
 
-    fn data(&self) -> PathBuf {
-        self.dir.join("data")
-    }
-
-    fn log(&self) -> PathBuf {
-        self.dir.join("log")
-    }
-
-    fn end_of_log(&self) -> String {
-        let log = fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(8)..].join("\n")
-    }
-
-    fn cannot(&self, error: &io::Error) -> String {
-        format!("cannot write to {}: {error}", self.dir.display())
-    }
-}
-
-fn free_port() -> Result<u16> {
-    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    let taken = || {
-        let (first, last) = (PORTS.start(), PORTS.end());
-        format!("ports {first} to {last} are all taken; free one or set PILLARBOX_POSTGRES_URL")
-    };
-    Ok(PORTS.into_iter().find(is_free).ok_or_else(taken)?)
-}
-
-fn remove_dir(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+    fn port_file(&self) -> PathBuf {
+        self.place.dir().join("port")
     }
 }
 
