@@ -10,6 +10,8 @@ usage: cargo xtask <command>
   check                                   format, lints, docs, each feature alone, rooms, licenses
   test [--keep] [name…]                   check and every test; with names only the tests that match
   conformance [--keep] [--markdown FILE]  the conformance suites, as a table of cases by backend
+  versions [--only NAME]                  conformance and relay suites on newer servers, fetched from
+                                          Debian; writes docs/compatibility.md
   services [up|down|status]               the servers of the tests; `up` prints what to export
 
   --keep    leave the servers running at the end
@@ -22,6 +24,7 @@ pub(crate) enum Task {
     Check,
     Test(TestOptions),
     Conformance(ConformanceOptions),
+    Versions(VersionsOptions),
     Services(Action),
 }
 
@@ -35,6 +38,11 @@ pub(crate) struct TestOptions {
 pub(crate) struct ConformanceOptions {
     pub(crate) markdown: Option<PathBuf>,
     pub(crate) after: After,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct VersionsOptions {
+    pub(crate) only: Option<String>,
 }
 
 /// What happens to the servers when the run ends.
@@ -61,6 +69,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
         "check" => nothing_more(args).map(|()| Task::Check),
         "test" => test(args).map(Task::Test),
         "conformance" => conformance(args).map(Task::Conformance),
+        "versions" => versions(args).map(Task::Versions),
         "services" => services(args).map(Task::Services),
         other => Err(unknown("command", other)),
     }
@@ -86,6 +95,19 @@ fn conformance(mut args: impl Iterator<Item = String>) -> Result<ConformanceOpti
             "--markdown" => {
                 let file = args.next().ok_or("--markdown needs a file: --markdown FILE")?;
                 options.markdown = Some(file.into());
+            }
+            other => return Err(unknown("option", other)),
+        }
+    }
+    Ok(options)
+}
+
+fn versions(mut args: impl Iterator<Item = String>) -> Result<VersionsOptions> {
+    let mut options = VersionsOptions::default();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--only" => {
+                options.only = Some(args.next().ok_or("--only needs a name: --only NAME")?);
             }
             other => return Err(unknown("option", other)),
         }
@@ -142,6 +164,18 @@ mod tests {
         let error = parsed("conformance --markdown").unwrap_err();
 
         assert_eq!(error.to_string(), "--markdown needs a file: --markdown FILE");
+    }
+
+    #[test]
+    fn versions_are_all_or_the_one_that_is_named() {
+        let only = Some("mysql-9".to_owned());
+
+        assert_eq!(parsed("versions").unwrap(), Task::Versions(VersionsOptions { only: None }));
+        assert_eq!(
+            parsed("versions --only mysql-9").unwrap(),
+            Task::Versions(VersionsOptions { only })
+        );
+        assert!(parsed("versions --only").is_err());
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub(crate) fn by_hand(command: &Command) -> String {
     set.chain(words).collect::<Vec<_>>().join(" ")
 }
 
-fn quoted(word: &str) -> String {
+/// A word as a shell takes it for one.
+pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();

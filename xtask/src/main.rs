@@ -14,6 +14,7 @@ mod services;
 mod step;
 mod table;
 mod test;
+mod versions;
 
 use std::{env, error::Error, process::ExitCode};
 
@@ -41,6 +42,7 @@ fn run(task: Task) -> Result {
         Task::Check => Steps::default().conclude(check::run),
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
+        Task::Versions(options) => versions::run(&options),
         Task::Services(action) => services::run(action),
     }
 }

@@ -9,10 +9,17 @@ mod install;
 mod mysql;
 mod place;
 mod postgres;
+mod server;
 
 use std::{env, error::Error, fs::File, path::Path, process::Command};
 
-use self::{home::Home, mysql::MySql, postgres::Postgres};
+pub(crate) use self::{
+    home::Home,
+    mysql::{MySql, MySqlServer, Programs as MySqlPrograms},
+    place::Place,
+    postgres::{Postgres, PostgresServer},
+    server::Server,
+};
 use crate::{
     Result,
     args::{Action, After},
@@ -24,7 +31,7 @@ const ALL: [&dyn Service; 2] = [&Postgres, &MySql];
 const REQUIRE: &str = "PILLARBOX_REQUIRE";
 
 /// One kind of server.
-trait Service {
+pub(crate) trait Service {
     /// The word `PILLARBOX_REQUIRE` knows it by.
     fn name(&self) -> &'static str;
 
@@ -37,14 +44,8 @@ trait Service {
     /// The Debian package its programs come from, if they are not on this machine.
     fn missing_package(&self) -> Option<&'static str>;
 
-    /// The URL of the private server, if it runs and answers.
-    fn url(&self, home: &Path) -> Option<String>;
-
-    /// Starts the private server unless it runs, makes sure of its database, and returns its URL.
-    fn start(&self, home: &Path) -> Result<String>;
-
-    /// Stops the private server.
-    fn stop(&self, home: &Path) -> Result;
+    /// The private server; fails if its programs are not on this machine.
+    fn server(&self, home: &Path) -> Result<Box<dyn Server>>;
 }
 
 /// `cargo xtask services`.
@@ -80,19 +81,19 @@ impl Services {
     }
 
     fn start(wanted: &[&dyn Service], after: After) -> Result<Self> {
-        let home = Home::open()?;
+        let home = Home::open("services")?;
         let private = Private { using: None, home: home.clone() };
         // Declared before the lock: if a start fails, the lock goes first and the servers can stop.
         let mut services = Self { urls: Vec::new(), private: Some(private) };
         let _changing = home.change()?;
-        if wanted.iter().all(|service| service.url(home.dir()).is_none()) {
+        if wanted.iter().all(|service| running(*service, &home).is_none()) {
             home.forget()?;
         }
         if let Some(private) = &mut services.private {
             private.using = Some(home.enter()?);
         }
         for service in wanted {
-            let url = service.start(home.dir())?;
+            let url = service.server(home.dir())?.start()?;
             eprintln!("{}: {url}", service.name());
             services.urls.push((service.variable(), url));
         }
@@ -151,6 +152,11 @@ impl Private {
     }
 }
 
+/// The URL of the private server, if it runs.
+fn running(service: &dyn Service, home: &Home) -> Option<String> {
+    service.server(home.dir()).ok()?.url()
+}
+
 fn is_given(service: &dyn Service) -> bool {
     env::var_os(service.variable()).is_some_and(|url| !url.is_empty())
 }
@@ -158,8 +164,8 @@ fn is_given(service: &dyn Service) -> bool {
 /// Stops what runs; one server that does not stop keeps no other one running.
 fn stop_all(home: &Home) -> Result {
     let mut problems = Vec::new();
-    for service in ALL.into_iter().filter(|service| service.url(home.dir()).is_some()) {
-        match service.stop(home.dir()) {
+    for service in ALL.into_iter().filter(|service| running(*service, home).is_some()) {
+        match service.server(home.dir()).and_then(|server| server.stop()) {
             Ok(()) => eprintln!("{}: stopped", service.name()),
             Err(error) => problems.push(error.to_string()),
         }
@@ -168,7 +174,7 @@ fn stop_all(home: &Home) -> Result {
 }
 
 fn down() -> Result {
-    let home = Home::open()?;
+    let home = Home::open("services")?;
     let _changing = home.change()?;
     if home.is_in_use()? {
         return Err("another run uses the servers; wait for it to end, then try again".into());
@@ -180,9 +186,9 @@ fn down() -> Result {
 }
 
 fn status() -> Result {
-    let home = Home::open()?;
+    let home = Home::open("services")?;
     for service in ALL {
-        let state = match service.url(home.dir()) {
+        let state = match running(service, &home) {
             _ if is_given(service) => format!("yours ({} is set)", service.variable()),
             Some(url) => format!("running, {url}"),
             None => "not running; start it with `cargo xtask services up`".to_owned(),

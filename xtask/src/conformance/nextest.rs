@@ -1,7 +1,7 @@
 //! Reading the status lines of `cargo nextest run`.
 
-/// The test binary, as nextest writes it before a test's name.
-const BINARY: &str = "pillarbox-testkit::conformance";
+/// The package, as nextest writes it before a test's binary and name.
+const PACKAGE: &str = "pillarbox-testkit::";
 
 /// One status line: `PASS [   0.004s] (1/8) pillarbox-testkit::conformance store::…`.
 #[derive(Debug, PartialEq)]
@@ -20,7 +20,8 @@ pub(super) enum Outcome {
 pub(super) fn status(line: &str) -> Option<Status<'_>> {
     let (label, rest) = line.trim().split_once(" [")?;
     let (_time, rest) = rest.split_once("s] ")?;
-    let (_count, test) = rest.split_once(BINARY)?;
+    let (_count, rest) = rest.split_once(PACKAGE)?;
+    let (_binary, test) = rest.split_once(' ')?;
     let outcome = outcome(label)?;
     Some(Status { test: test.trim(), outcome })
 }
@@ -47,6 +48,8 @@ fn is_label(word: &str) -> bool {
 mod tests {
     use super::*;
 
+    const BINARY: &str = "pillarbox-testkit::conformance";
+
     fn outcome_of(line: &str) -> Option<Outcome> {
         status(line).map(|status| status.outcome)
     }
@@ -56,6 +59,14 @@ mod tests {
         let line = "        PASS [   0.004s] ( 1/80) pillarbox-testkit::conformance store::memory::claim::order";
 
         let expected = Status { test: "store::memory::claim::order", outcome: Outcome::Passed };
+        assert_eq!(status(line), Some(expected));
+    }
+
+    #[test]
+    fn every_binary_of_the_testkit_is_read() {
+        let line = "        PASS [   0.004s] (12/80) pillarbox-testkit::relay sqlite::start::twice";
+
+        let expected = Status { test: "sqlite::start::twice", outcome: Outcome::Passed };
         assert_eq!(status(line), Some(expected));
     }
 

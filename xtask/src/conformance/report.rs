@@ -12,8 +12,16 @@ const SUITES: [&str; 2] = ["store", "tx"];
 
 /// Every test with its result, and the tables made of them.
 #[derive(Debug)]
-pub(super) struct Report<'a> {
+pub(crate) struct Report<'a> {
     cells: BTreeMap<&'a str, Cell<'a>>,
+}
+
+/// How many cases ended in which way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Totals {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,7 +67,7 @@ impl<'a> Report<'a> {
 
     /// Fails if a test failed, or if a backend lacks a case that another one has.
     pub(super) fn verdict(&self) -> Result {
-        let failed = self.count(|cell| cell == Cell::Fail);
+        let Totals { failed, .. } = self.totals();
         let missing = self.missing();
         if failed == 0 && missing.is_empty() {
             return Ok(());
@@ -70,6 +78,22 @@ impl<'a> Report<'a> {
         }
         problems.extend(missing.iter().map(|test| format!("no such test: {test}")));
         Err(problems.join("\n  ").into())
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            passed: self.count(|cell| cell == Cell::Ok),
+            failed: self.count(|cell| cell == Cell::Fail),
+            skipped: self.count(|cell| matches!(cell, Cell::Skip(_))),
+        }
+    }
+
+    /// A line for each case that was skipped, with its reason.
+    pub(crate) fn skips(&self) -> impl Iterator<Item = String> {
+        self.cells.iter().filter_map(|(test, cell)| match cell {
+            Cell::Skip(reason) => Some(format!("skip {test}: {reason}")),
+            Cell::Ok | Cell::Fail | Cell::Missing => None,
+        })
     }
 
     fn render(&self, table: impl Fn(&str) -> String, bullet: &str) -> String {
@@ -86,21 +110,19 @@ impl<'a> Report<'a> {
         if !notes.is_empty() {
             text.push('\n');
         }
-        let passed = self.count(|cell| cell == Cell::Ok);
-        let failed = self.count(|cell| cell == Cell::Fail);
-        let skipped = self.count(|cell| matches!(cell, Cell::Skip(_)));
+        let Totals { passed, failed, skipped } = self.totals();
         let _ = writeln!(text, "{passed} passed, {failed} failed, {skipped} skipped");
         text
     }
 
     /// A line for each skip, and for each test that is in none of the tables.
     fn notes(&self) -> Vec<String> {
-        let note = |(test, cell): (&&str, &Cell<'_>)| match cell {
-            Cell::Skip(reason) => Some(format!("skip {test}: {reason}")),
-            _ if Name::parse(test).is_none() => Some(format!("{} {test}", cell.word())),
-            _ => None,
-        };
-        self.cells.iter().filter_map(note).collect()
+        let strangers = self
+            .cells
+            .iter()
+            .filter(|(test, cell)| Name::parse(test).is_none() && !matches!(cell, Cell::Skip(_)));
+        let strangers = strangers.map(|(test, cell)| format!("{} {test}", cell.word()));
+        self.skips().chain(strangers).collect()
     }
 
     fn table(&self, suite: &str) -> Table {

@@ -1,4 +1,4 @@
-//! The directory of the private servers, and who uses them.
+//! The directories of our servers, and who uses them.
 
 use std::{
     env, fs,
@@ -12,14 +12,14 @@ use crate::{Result, command::output};
 
 /// A directory below the temporary one, since a server's own user cannot enter every clone.
 #[derive(Debug, Clone)]
-pub(super) struct Home {
+pub(crate) struct Home {
     dir: PathBuf,
 }
 
 impl Home {
-    pub(super) fn open() -> Result<Self> {
+    pub(crate) fn open(purpose: &str) -> Result<Self> {
         let user = user()?;
-        let dir = env::temp_dir().join(format!("pillarbox-services-{user}"));
+        let dir = env::temp_dir().join(format!("pillarbox-{purpose}-{user}"));
         fs::create_dir_all(&dir)
             .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
         // The name can be guessed and the temporary directory is everybody's.
@@ -30,7 +30,7 @@ impl Home {
         Ok(Self { dir })
     }
 
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
@@ -46,6 +46,15 @@ impl Home {
         let file = self.file("users.lock")?;
         file.lock_shared().map_err(|error| self.cannot("lock", &error))?;
         Ok(file)
+    }
+
+    /// Counts us as the only user; fails if there is another one.
+    pub(crate) fn enter_alone(&self) -> Result<File> {
+        let _changing = self.change()?;
+        if self.is_in_use()? {
+            return Err("another run is under way; wait for it to end, then try again".into());
+        }
+        self.enter()
     }
 
     /// Whether anybody is between `enter` and the drop of its file; ask while holding `change`.

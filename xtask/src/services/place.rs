@@ -13,7 +13,7 @@ use crate::{Result, command::output};
 
 /// The directory of one server.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     dir: PathBuf,
     owner: Owner,
 }
@@ -27,7 +27,7 @@ enum Owner {
 
 impl Place {
     /// The place in `dir`; as root it belongs to `server_user`.
-    pub(super) fn new(dir: PathBuf, server_user: &'static str) -> Result<Self> {
+    pub(crate) fn new(dir: PathBuf, server_user: &'static str) -> Result<Self> {
         let owner = if user()? == 0 { Owner::User(server_user) } else { Owner::Us };
         Ok(Self { dir, owner })
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Service,
+    Server, Service,
     place::{Place, free_port},
 };
 use crate::{
@@ -47,23 +47,43 @@ impl Service for Postgres {
         program::dir().is_none().then_some("postgresql")
     }
 
-    fn url(&self, home: &Path) -> Option<String> {
-        Server::find(home).ok()?.answering_port().map(url)
+    fn server(&self, home: &Path) -> Result<Box<dyn Server>> {
+        let programs =
+            program::dir().ok_or("PostgreSQL is not installed; run `cargo xtask services up`")?;
+        let major = program::major(&programs)?;
+        let place = Place::new(home.join(format!("postgres-{major}")), "postgres")?;
+        Ok(Box::new(PostgresServer::new(programs, place)))
+    }
+}
+
+/// One major version's programs and files; the running server needs no other state.
+#[derive(Debug)]
+pub(crate) struct PostgresServer {
+    programs: PathBuf,
+    place: Place,
+}
+
+impl Server for PostgresServer {
+    fn url(&self) -> Option<String> {
+        self.answering_port().map(url)
     }
 
-    fn start(&self, home: &Path) -> Result<String> {
-        let server = Server::find(home)?;
-        let port = match server.answering_port() {
+    fn start(&self) -> Result<String> {
+        let port = match self.answering_port() {
             Some(port) => port,
-            None => server.start()?,
+            None => self.start_anew()?,
         };
-        server.create_database(port)?;
+        self.create_database(port)?;
         Ok(url(port))
     }
 
-    fn stop(&self, home: &Path) -> Result {
-        let server = Server::find(home)?;
-        output(server.pg_ctl().args(["-m", "fast", "-w", "stop"])).map(drop)
+    fn stop(&self) -> Result {
+        output(self.pg_ctl().args(["-m", "fast", "-w", "stop"])).map(drop)
+    }
+
+    fn version(&self) -> Result<String> {
+        let port = self.answering_port().ok_or("the server does not answer")?;
+        self.query(port, "show server_version")
     }
 }
 
@@ -71,19 +91,10 @@ fn url(port: u16) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/{DATABASE}")
 }
 
-/// One major version's programs and files; the running server needs no other state.
-struct Server {
-    programs: PathBuf,
-    place: Place,
-}
-
-impl Server {
-    fn find(home: &Path) -> Result<Self> {
-        let programs =
-            program::dir().ok_or("PostgreSQL is not installed; run `cargo xtask services up`")?;
-        let major = program::major(&programs)?;
-        let place = Place::new(home.join(format!("postgres-{major}")), "postgres")?;
-        Ok(Self { programs, place })
+impl PostgresServer {
+    /// A server whose programs are in a directory.
+    pub(crate) const fn new(programs: PathBuf, place: Place) -> Self {
+        Self { programs, place }
     }
 
     /// The port of the server, if its process lives and it takes a query.
@@ -94,7 +105,7 @@ impl Server {
         Some(port)
     }
 
-    fn start(&self) -> Result<u16> {
+    fn start_anew(&self) -> Result<u16> {
         self.place.create_data(|draft| self.create_cluster(draft))?;
         let port = free_port(PORTS, &Postgres)?;
         // Written first: a server whose port nobody noted could be neither used nor stopped.
