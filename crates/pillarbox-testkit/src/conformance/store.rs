@@ -3,12 +3,14 @@
 pub mod audit;
 pub mod cancellation;
 pub mod claim;
+pub mod competing;
 pub mod concurrency;
 pub mod delay;
 pub mod fence;
 pub mod lease;
 pub mod migrate;
 pub mod operate;
+pub mod operators;
 pub mod order;
 pub mod payload;
 pub mod purge;
@@ -229,6 +231,18 @@ macro_rules! store_conformance {
                 no_shard_is_held_twice_at_one_epoch,
                 a_stale_owner_changes_nothing,
                 two_settles_of_one_verdict_apply_once,
+            }
+            competing {
+                eight_claimers_never_overlap,
+                a_claim_passes_a_locked_row,
+                two_claims_at_once_share_the_rows,
+                two_settles_of_claimed_rows_apply_once,
+                a_locked_head_blocks_its_key,
+            }
+            operators {
+                two_replays_at_once_have_one_effect,
+                operations_at_once_come_one_after_the_other,
+                operators_relays_and_upkeep_keep_out_of_each_others_way,
             }
             cancellation {
                 a_dropped_settle_applies_all_or_nothing,

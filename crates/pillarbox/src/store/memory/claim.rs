@@ -1,19 +1,21 @@
 //! Row claims on the memory store.
 
+use std::collections::HashSet;
+
 use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
-use crate::id::{OwnerId, Seq, ShardId};
+use crate::id::{OwnerId, Seq};
 use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows};
 
 impl State {
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Pending> {
         let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
-        let due = claim.shards.iter().flat_map(|shard| self.claimable(*shard, claim.order, now));
-        let due: Vec<Seq> = due.take(limit).collect();
+        let mut due = self.claimable(claim, now);
+        due.sort_unstable();
         let until = now.saturating_add(claim.length);
         let mut claimed = Vec::new();
-        for seq in due {
+        for (_, seq) in due.into_iter().take(limit) {
             if let Some(event) = self.events.get_mut(&seq) {
                 event.lease = Some((claim.owner.clone(), until));
                 event.advance();
@@ -23,22 +25,19 @@ impl State {
         claimed
     }
 
-    fn claimable(&self, shard: ShardId, order: Order, now: Timestamp) -> impl Iterator<Item = Seq> {
-        let free = move |event: &Event| {
-            let leased = event.lease.as_ref().is_some_and(|(_, until)| *until >= now);
-            event.shard == shard && event.is_open() && event.available_at <= now && !leased
-        };
-        let rows = self.events.iter().filter(move |(_, event)| free(event));
-        rows.filter(move |(seq, event)| order == Order::None || self.is_head(**seq, event))
-            .map(|(seq, _)| *seq)
-    }
-
-    fn is_head(&self, seq: Seq, event: &Event) -> bool {
-        event.key.is_none()
-            || !self
-                .events
-                .range(..seq)
-                .any(|(_, older)| older.is_pending() && older.key == event.key)
+    /// The rows to be had, each with the place of its shard in the claim.
+    fn claimable(&self, claim: &Claim, now: Timestamp) -> Vec<(usize, Seq)> {
+        let mut waiting = HashSet::new();
+        let mut due = Vec::new();
+        for (seq, event) in self.events.iter().filter(|(_, event)| event.is_pending()) {
+            let is_head = event.key.as_deref().is_none_or(|key| waiting.insert(key));
+            let is_next = is_head || claim.order == Order::None;
+            let place = claim.shards.iter().position(|shard| *shard == event.shard);
+            if is_next && event.is_free(now) {
+                due.extend(place.map(|place| (place, *seq)));
+            }
+        }
+        due
     }
 
     pub(super) fn renew_rows(&mut self, renew: &RenewRows, now: Timestamp) -> Vec<Seq> {

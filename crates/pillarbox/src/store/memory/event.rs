@@ -62,6 +62,12 @@ impl Event {
         matches!(self.status, Status::New | Status::Retry)
     }
 
+    /// Whether it is due and leased to nobody.
+    pub(super) fn is_free(&self, now: Timestamp) -> bool {
+        let is_leased = self.lease.as_ref().is_some_and(|(_, until)| *until >= now);
+        self.is_open() && self.available_at <= now && !is_leased
+    }
+
     /// Whether it was given up.
     pub(super) fn is_dead(&self) -> bool {
         matches!(self.status, Status::Dead | Status::Held)

@@ -1,0 +1,166 @@
+//! Competing claimers: many at once, and a row is in one hand at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::pin::pin;
+use std::sync::Mutex;
+
+use futures_util::future::{Either, join, join_all, select};
+use pillarbox::store::Pending;
+use pillarbox::{Seq, Verdict};
+use tokio::task::yield_now;
+
+use crate::backend::{Backend, Hold, Need};
+use crate::conformance::claimer::{Claimer, seqs};
+use crate::conformance::owner::{HOUR, dead, emit, free, keyed, read_all};
+use crate::run::lacks;
+
+const CLAIMERS: usize = 8;
+const EVENTS: usize = 2000;
+const KEYS: usize = 50;
+
+/// Eight claimers settle every event once; none has what another has, and keys go by seq.
+pub async fn eight_claimers_never_overlap<B: Backend>(backend: &B) {
+    let keyed = |n: usize| keyed(&(n % KEYS).to_string());
+    let event = |n: usize| if n.is_multiple_of(2) { free() } else { keyed(n / 2) };
+    emit(backend, (0..EVENTS).map(event)).await;
+    let hands = Mutex::new(Hands::default());
+    let claimers = join_all((0..CLAIMERS).map(|_| Claimer::apart(backend))).await;
+
+    let work = claimers.iter().enumerate();
+    join_all(work.map(|(number, claimer)| compete(number, claimer, &hands))).await;
+
+    let hands = hands.into_inner().unwrap();
+    assert_eq!(hands.done.len(), EVENTS);
+    assert!(hands.rows.is_empty() && hands.keys.is_empty());
+    assert!(read_all(backend).await.is_empty());
+    assert_eq!(backend.store().breakdown().await.unwrap().done, EVENTS as u64);
+}
+
+/// A claim passes a row that another call is at work on, and does not wait for it.
+pub async fn a_claim_passes_a_locked_row<B: Backend>(backend: &B) {
+    if lacks(backend, Need::RowLocks) {
+        return;
+    }
+    emit(backend, (0..20).map(|_| free())).await;
+    let claimer = Claimer::new(backend).await;
+    let all = read_all(backend).await;
+    let lock = backend.hold(Hold::Event(all[0].seq)).await;
+
+    let claimed = match select(pin!(claimer.claim()), pin!(backend.blocked(1))).await {
+        Either::Left((claimed, _)) => claimed,
+        Either::Right(_) => panic!("the claim waits for a row that it could pass"),
+    };
+
+    lock.commit().await;
+    assert_eq!(seqs(&claimed), seqs(&all[1..]));
+    assert_eq!(seqs(&claimer.claim().await), seqs(&all[..1]), "it was only passed by");
+}
+
+/// A head that another call is at work on is passed by with all that is behind it.
+pub async fn a_locked_head_blocks_its_key<B: Backend>(backend: &B) {
+    if lacks(backend, Need::RowLocks) {
+        return;
+    }
+    emit(backend, ["a", "a"].map(keyed)).await;
+    let all = read_all(backend).await;
+    let lock = backend.hold(Hold::Event(all[0].seq)).await;
+    let claimer = Claimer::new(backend).await;
+
+    let claimed = claimer.claim().await;
+
+    lock.commit().await;
+    assert!(claimed.is_empty());
+    assert_eq!(seqs(&claimer.claim().await), seqs(&all[..1]));
+}
+
+/// A claim of a few rows leaves the others to be claimed, also while it is under way.
+pub async fn two_claims_at_once_share_the_rows<B: Backend>(backend: &B) {
+    for _ in 0..20 {
+        emit(backend, (0..10).map(|_| free())).await;
+        let (one, two) = (Claimer::apart(backend).await, Claimer::apart(backend).await);
+
+        let (first, second) = join(one.claim_up_to(5), two.claim_up_to(5)).await;
+        let rest = one.claim().await;
+
+        let rows: Vec<Seq> = [&first, &second, &rest].into_iter().flat_map(|r| seqs(r)).collect();
+        assert_eq!(rows.iter().collect::<HashSet<_>>().len(), rows.len(), "a row went twice");
+        assert_eq!(rows.len(), 10);
+        for (claimer, rows) in [(&one, &first), (&two, &second), (&one, &rest)] {
+            let applied = claimer.settle(rows.iter().map(|row| (row, Verdict::Delete))).await;
+            assert_eq!(applied.len(), rows.len());
+        }
+    }
+}
+
+/// The same verdicts on claimed rows, sent twice at the same moment, are written once.
+pub async fn two_settles_of_claimed_rows_apply_once<B: Backend>(backend: &B) {
+    for _ in 0..20 {
+        let ids = emit(backend, (0..5).map(|_| free())).await;
+        let claimer = Claimer::new(backend).await;
+        let rows = claimer.claim().await;
+        let verdicts = || rows.iter().map(|row| (row, dead()));
+
+        let (one, two) = join(claimer.settle(verdicts()), claimer.settle(verdicts())).await;
+
+        assert_eq!(one.len() + two.len(), 5);
+        for id in &ids {
+            assert_eq!(backend.store().trail(id).await.unwrap().len(), 1);
+        }
+    }
+}
+
+/// What is in whose hands, as far as anyone knows who got it.
+#[derive(Default)]
+struct Hands {
+    rows: HashMap<Seq, usize>,
+    keys: HashMap<String, usize>,
+    /// The last row of a key that was in anyone's hands.
+    last: HashMap<String, Seq>,
+    done: HashSet<Seq>,
+}
+
+impl Hands {
+    fn take(&mut self, who: usize, rows: &[Pending]) {
+        for row in rows {
+            assert!(!self.done.contains(&row.seq), "{:?} was claimed after its end", row.seq);
+            let other = self.rows.insert(row.seq, who);
+            assert_eq!(other, None, "{:?} is claimed by two at once", row.seq);
+            let Some(key) = row.key.clone() else { continue };
+            let other = self.keys.insert(key.clone(), who);
+            assert_eq!(other, None, "two of key {key} are claimed at once");
+            let last = self.last.insert(key.clone(), row.seq);
+            assert!(last <= Some(row.seq), "key {key}: {last:?} before {:?}", row.seq);
+        }
+    }
+
+    fn leave(&mut self, rows: &[Pending]) {
+        for row in rows {
+            self.rows.remove(&row.seq);
+            self.keys.remove(row.key.as_deref().unwrap_or_default());
+        }
+    }
+}
+
+/// Claims, gives some back, renews some and settles the rest, until there is nothing left.
+async fn compete(number: usize, claimer: &Claimer, hands: &Mutex<Hands>) {
+    while hands.lock().unwrap().done.len() < EVENTS {
+        let rows = claimer.claim_up_to(10 + u32::try_from(number).unwrap()).await;
+        hands.lock().unwrap().take(number, &rows);
+        // Where a call is one step, this is where the others have their turn.
+        yield_now().await;
+        let is_new = |row: &Pending| row.token.0 == 1 && row.seq.0 % 7 == 0;
+        let (back, kept): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_new);
+
+        // From here on the store may give them to others.
+        hands.lock().unwrap().leave(&back);
+        assert_eq!(claimer.release(&back).await, back.len() as u64);
+        let half = &kept[..kept.len() / 2];
+        assert_eq!(claimer.renew(half, HOUR).await.len(), half.len());
+        yield_now().await;
+        hands.lock().unwrap().leave(&kept);
+        let settled = claimer.settle(kept.iter().map(|row| (row, Verdict::Done))).await;
+        let settled: HashSet<_> = settled.into_iter().collect();
+        assert_eq!(settled, seqs(&kept).into_iter().collect(), "a lease was lost");
+        hands.lock().unwrap().done.extend(settled);
+    }
+}

@@ -1,0 +1,231 @@
+//! Operators at once: with each other, with relays and with upkeep.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::{join, join_all, join3, join5};
+use pillarbox::store::{
+    Action, FAILED_PERMANENT, List, Operation, Purge, SEND_FAILED, Settle, Status,
+};
+use pillarbox::{ErrorText, EventId, Store, Verdict};
+use tokio::task::yield_now;
+
+use super::audit::said;
+use super::operate::given_up;
+use crate::backend::Backend;
+use crate::conformance::claimer::{Claimer, store_apart};
+use crate::conformance::owner::{Owner, emit, id_of, keyed, status};
+
+const EVENTS: usize = 300;
+const ROUNDS: usize = 40;
+
+/// Two replays of one event at the same moment have one effect, and one line in its trail.
+pub async fn two_replays_at_once_have_one_effect<B: Backend>(backend: &B) {
+    let (one, two) = join(store_apart(backend), store_apart(backend)).await;
+    for _ in 0..20 {
+        let id = given_up(backend, dead()).await;
+        let before = backend.store().event(&id).await.unwrap().unwrap().token.0;
+        let replay = Operation::replay([id.clone()]);
+
+        let (first, second) = join(one.operate(&replay), two.operate(&replay)).await;
+
+        assert_eq!([first.unwrap(), second.unwrap()].concat(), [id.clone()]);
+        let stored = backend.store().event(&id).await.unwrap().unwrap();
+        assert_eq!((stored.status, stored.token.0), (Status::New, before + 1));
+        assert_eq!(said(backend, &id).await.len(), 2, "giving up, and one replay");
+        remove(backend, &id).await;
+    }
+}
+
+/// Different operations on one event at the same moment come one after the other.
+pub async fn operations_at_once_come_one_after_the_other<B: Backend>(backend: &B) {
+    let (one, two, three) =
+        join3(store_apart(backend), store_apart(backend), store_apart(backend)).await;
+    for _ in 0..20 {
+        let id = given_up(backend, held()).await;
+        let [skip, replay, discard] = [Action::Skip, Action::Replay, Action::Discard]
+            .map(|action| Operation::of(action, [id.clone()]));
+
+        let (skipped, replayed, discarded) =
+            join3(one.operate(&skip), two.operate(&replay), three.operate(&discard)).await;
+
+        let done = skipped.unwrap().len() + replayed.unwrap().len() + discarded.unwrap().len();
+        assert_eq!(said(backend, &id).await.len(), 1 + done, "each is noted, and nothing else");
+        assert_eq!(status(backend, &id).await, told(backend, &id).await.state());
+        remove(backend, &id).await;
+    }
+}
+
+/// Replays, skips, purges and verdicts, all at once for a while: every event ends where its
+/// trail says, and what waited for delivery was not purged.
+pub async fn operators_relays_and_upkeep_keep_out_of_each_others_way<B: Backend>(backend: &B) {
+    let ids = emit(backend, (0..EVENTS).map(|n| keyed(&(n % 200).to_string()))).await;
+    let notes = Mutex::new(Notes::default());
+    let stores = join_all((0..3).map(|_| store_apart(backend))).await;
+
+    join5(
+        claims(backend, &notes),
+        reads(backend, &notes),
+        operates(&stores[0], Action::Replay, &notes),
+        join(
+            operates(&stores[1], Action::Replay, &notes),
+            operates(&stores[1], Action::Skip, &notes),
+        ),
+        purges(backend, &stores[2], &ids),
+    )
+    .await;
+
+    let notes = notes.into_inner().unwrap();
+    assert!(notes.operations.len() > ROUNDS, "hardly anything was done");
+    for id in &ids {
+        let (life, state) = (told(backend, id).await, status(backend, id).await);
+        let is_delivered = notes.delivered.contains(id);
+        let is_legal = match (life, is_delivered) {
+            (Life::New | Life::Retry, true) => matches!(state, None | Some(Status::Done)),
+            (Life::Dead, false) => matches!(state, None | Some(Status::Dead)),
+            (_, false) => state == life.state(),
+            (Life::Dead | Life::Held | Life::Gone, true) => false,
+        };
+        assert!(is_legal, "{id}: {life:?} by its trail, delivered: {is_delivered}, is {state:?}");
+        let noted = said(backend, id).await;
+        for action in [Action::Replay, Action::Skip] {
+            let answers = notes.operations.iter().filter(|it| **it == (action, id.clone()));
+            let lines = noted.iter().filter(|line| line.0 == action.as_str());
+            assert_eq!(answers.count(), lines.count(), "{id}: {action:?}");
+        }
+    }
+}
+
+/// What the calls have answered.
+#[derive(Default)]
+struct Notes {
+    delivered: HashSet<EventId>,
+    operations: Vec<(Action, EventId)>,
+}
+
+/// Where an event is by its trail.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Life {
+    New,
+    Retry,
+    Dead,
+    Held,
+    Gone,
+}
+
+impl Life {
+    fn state(self) -> Option<Status> {
+        match self {
+            Self::New => Some(Status::New),
+            Self::Retry => Some(Status::Retry),
+            Self::Dead => Some(Status::Dead),
+            Self::Held => Some(Status::Held),
+            Self::Gone => None,
+        }
+    }
+
+    fn then(self, action: &str, error: Option<&str>) -> Self {
+        let is_open = matches!(self, Self::New | Self::Retry);
+        let is_given_up = matches!(self, Self::Dead | Self::Held);
+        match action {
+            SEND_FAILED if is_open => Self::Retry,
+            FAILED_PERMANENT if is_open && error == Some("held") => Self::Held,
+            FAILED_PERMANENT if is_open => Self::Dead,
+            "outbox-replayed" if is_given_up => Self::New,
+            "outbox-skipped" if self == Self::Held => Self::Dead,
+            "outbox-discarded" if is_given_up => Self::Gone,
+            _ => panic!("{action} after {self:?}"),
+        }
+    }
+}
+
+async fn told<B: Backend>(backend: &B, id: &EventId) -> Life {
+    let trail = said(backend, id).await;
+    trail.iter().fold(Life::New, |life, line| life.then(&line.0, line.2.as_deref()))
+}
+
+/// A relay that claims rows.
+async fn claims<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
+    let claimer = Claimer::apart(backend).await;
+    for round in 0..ROUNDS {
+        let rows = claimer.claim_up_to(40).await;
+        yield_now().await;
+        let verdicts = rows.iter().enumerate().map(|(n, row)| (row, verdict(n + round)));
+        let settled = claimer.settlement(verdicts);
+        let applied = claimer.store.settle_rows(&settled).await.unwrap();
+        for (row, written) in rows.iter().zip(&settled.verdicts) {
+            if written.verdict == Verdict::Done && applied.contains(&row.seq) {
+                notes.lock().unwrap().delivered.insert(id_of(row).clone());
+            }
+        }
+    }
+}
+
+/// A relay that reads its shards.
+async fn reads<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
+    let mut owner = Owner::of_all(backend).await;
+    owner.store = store_apart(backend).await;
+    for round in 0..ROUNDS {
+        let rows: Vec<_> = owner.read().await.into_iter().take(40).collect();
+        yield_now().await;
+        let settlements: Vec<_> = rows
+            .iter()
+            .enumerate()
+            .map(|(n, row)| owner.settlement(row, verdict(2 * n + round)))
+            .collect();
+        let settle = Settle { owner: owner.id.clone(), settlements };
+        let applied = owner.store.settle(&settle).await.unwrap().applied;
+        for (row, written) in rows.iter().zip(&settle.settlements) {
+            if written.verdict == Verdict::Done && applied.contains(&row.seq) {
+                notes.lock().unwrap().delivered.insert(id_of(row).clone());
+            }
+        }
+    }
+}
+
+async fn operates(store: &Arc<dyn Store>, action: Action, notes: &Mutex<Notes>) {
+    for _ in 0..ROUNDS {
+        let letters = store.dead_letters(&List::default()).await.unwrap();
+        yield_now().await;
+        let ids = letters.into_iter().map(|letter| EventId::new(letter.event_id).unwrap());
+        let done = store.operate(&Operation::of(action, ids)).await.unwrap();
+        notes.lock().unwrap().operations.extend(done.into_iter().map(|id| (action, id)));
+    }
+}
+
+async fn purges<B: Backend>(backend: &B, store: &Arc<dyn Store>, ids: &[EventId]) {
+    for round in 0..ROUNDS {
+        // Where the clock stands still, this turns it.
+        backend.age(&ids[round % ids.len()], Duration::from_millis(1)).await;
+        store.purge(&Purge::dead(Duration::ZERO).limit(2)).await.unwrap();
+        store.purge(&Purge::done(Duration::ZERO).limit(2)).await.unwrap();
+        yield_now().await;
+    }
+}
+
+fn verdict(n: usize) -> Verdict {
+    match n % 7 {
+        0 => Verdict::Done,
+        1 | 2 => Verdict::Retry { delay: Duration::ZERO, error: ErrorText::new("again") },
+        3 | 4 => dead(),
+        _ => held(),
+    }
+}
+
+fn dead() -> Verdict {
+    Verdict::Dead { error: ErrorText::new("dead") }
+}
+
+fn held() -> Verdict {
+    Verdict::Held { error: ErrorText::new("held") }
+}
+
+/// Removes an event, whatever was done to it.
+async fn remove<B: Backend>(backend: &B, id: &EventId) {
+    let owner = Owner::of_all(backend).await;
+    if status(backend, id).await == Some(Status::New) {
+        owner.judge_id(id, Verdict::Delete).await;
+    }
+    owner.store.leave(&owner.id).await.unwrap();
+}
