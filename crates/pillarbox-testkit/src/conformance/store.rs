@@ -1,17 +1,21 @@
 //! Cases of the [`Store`](pillarbox::Store) contract.
 
 pub mod audit;
+pub mod breakdown;
 pub mod cancellation;
 pub mod claim;
 pub mod competing;
 pub mod concurrency;
+pub mod dead_letters;
 pub mod delay;
 pub mod fence;
 pub mod lease;
 pub mod migrate;
+pub mod mode;
 pub mod operate;
 pub mod operators;
 pub mod order;
+pub mod pages;
 pub mod payload;
 pub mod purge;
 pub mod replay;
@@ -177,6 +181,32 @@ macro_rules! store_conformance {
                 a_discarded_event_frees_its_key_and_its_id,
                 an_operation_names_what_it_was_done_to,
             }
+            dead_letters {
+                only_dead_and_held_events_are_listed,
+                a_letter_tells_what_the_row_knows,
+                a_letter_of_a_plain_event_is_plain,
+                the_size_of_a_payload_is_in_bytes,
+                letters_are_found_by_status,
+                letters_are_found_by_type,
+                letters_are_found_by_aggregate_type,
+                letters_are_found_by_aggregate_id,
+                letters_are_found_by_key,
+                letters_are_found_by_tenant,
+                letters_are_found_by_a_part_of_their_error,
+                case_matters_in_an_error,
+                letters_are_found_by_the_moment_they_were_given_up,
+                filters_hold_all_at_once,
+            }
+            pages {
+                letters_come_by_the_moment_they_were_given_up,
+                pages_show_every_letter_once,
+                pages_keep_to_their_filter,
+                pages_go_on_while_letters_come_and_go,
+                a_letter_given_up_again_has_a_new_place,
+                a_place_may_be_kept_as_text,
+                a_page_has_its_limit,
+                a_place_may_be_anywhere,
+            }
             audit {
                 failed_attempts_are_counted_in_the_trail,
                 giving_up_is_noted,
@@ -207,6 +237,15 @@ macro_rules! store_conformance {
                 the_oldest_due_event_gives_the_lag,
                 living_owners_and_their_shards_are_counted,
             }
+            breakdown {
+                an_empty_store_names_its_shards,
+                events_are_counted_in_their_shard,
+                owners_are_named,
+                a_shard_has_the_lag_of_its_oldest_event,
+                events_are_counted_by_type,
+                types_are_compared_byte_for_byte,
+                the_largest_types_are_named,
+            }
             migrate {
                 migrating_again_changes_nothing,
                 ten_at_once_succeed,
@@ -214,6 +253,16 @@ macro_rules! store_conformance {
                 newer_tables_are_a_schema_error,
                 two_prefixes_do_not_see_each_other,
                 a_migration_dropped_anywhere_can_be_run_again,
+            }
+            mode {
+                tables_begin_in_the_default_mode,
+                a_mode_that_was_set_is_told,
+                a_mode_is_not_changed_while_an_owner_lives,
+                a_lapsed_owner_does_not_keep_the_mode,
+                an_owner_of_another_mode_is_not_entered,
+                an_owner_of_the_same_mode_is_entered,
+                an_owner_cannot_join_again_in_another_mode,
+                joining_and_changing_the_mode_see_each_other,
             }
             seq {
                 seq_grows_with_every_insert,
