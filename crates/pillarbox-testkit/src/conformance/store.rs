@@ -19,6 +19,8 @@ pub mod pages;
 pub mod payload;
 pub mod purge;
 pub mod replay;
+pub mod retention;
+pub mod row_cancellation;
 pub mod row_lease;
 pub mod row_settle;
 pub mod seq;
@@ -231,6 +233,19 @@ macro_rules! store_conformance {
                 a_replayed_row_stays,
                 a_row_replayed_while_the_purge_waits_stays,
             }
+            retention {
+                any_is_refused_where_someone_delivers,
+                any_takes_old_events_in_every_state,
+                any_counts_from_the_emit,
+                any_keeps_to_its_limit,
+                audit_rows_go_when_they_are_old,
+                a_purge_of_audit_rows_keeps_to_its_limit,
+                inbox_notes_go_when_they_are_old,
+                a_purge_of_notes_keeps_to_its_limit,
+                a_purge_keeps_to_its_kind,
+                a_trail_outlives_the_purge_of_its_event,
+                a_retention_for_ever_keeps_everything,
+            }
             stats {
                 an_empty_store_counts_nothing,
                 events_are_counted_by_status,
@@ -299,6 +314,13 @@ macro_rules! store_conformance {
                 dropped_reads_leave_the_store_usable,
                 a_dropped_join_can_be_repeated,
                 a_dropped_leave_is_whole,
+            }
+            row_cancellation {
+                a_dropped_claim_leases_all_or_nothing,
+                a_dropped_settle_of_rows_applies_all_or_nothing,
+                a_dropped_renewal_loses_no_lease,
+                a_dropped_release_frees_all_or_nothing,
+                a_dropped_operation_is_done_to_all_or_none,
             }
         } }
     };
