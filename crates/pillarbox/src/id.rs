@@ -108,8 +108,8 @@ impl OwnerId {
 
     /// The owner that a row names.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(crate) fn from_row(owner: String) -> Self {
-        Self(owner)
+    pub(crate) fn stored(text: String) -> Self {
+        Self(text)
     }
 
     /// The owner as text.

@@ -51,13 +51,21 @@ impl TablePrefix {
 #[derive(Clone, Default)]
 pub struct Tables {
     prefix: TablePrefix,
+    /// What `{now}` stands for, where a dialect has no short word for it.
+    now: &'static str,
     rendered: Arc<RwLock<HashMap<&'static str, Arc<str>>>>,
 }
 
 impl Tables {
     /// The tables whose names begin with `prefix`.
     pub fn new(prefix: TablePrefix) -> Self {
-        Self { prefix, rendered: Arc::default() }
+        Self { prefix, ..Self::default() }
+    }
+
+    /// The tables whose names begin with `prefix`, with this expression for every `{now}`.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn with_clock(prefix: TablePrefix, now: &'static str) -> Self {
+        Self { prefix, now, ..Self::default() }
     }
 
     /// The prefix of these tables.
@@ -72,7 +80,8 @@ impl Tables {
             return Arc::clone(sql);
         }
         drop(known);
-        let sql: Arc<str> = template.replace("{p}", self.prefix.as_str()).into();
+        let sql = template.replace("{p}", self.prefix.as_str()).replace("{now}", self.now);
+        let sql: Arc<str> = sql.into();
         let mut known = self.rendered.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.entry(template).or_insert(sql))
     }

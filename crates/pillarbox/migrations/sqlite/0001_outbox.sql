@@ -53,8 +53,10 @@ create table {p}outbox_event (
 create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where status in (0, 2, 4);
 create index {p}outbox_event_key on {p}outbox_event (ordering_key, seq)
     where status in (0, 2, 4) and ordering_key is not null;
--- Final rows only: an emit does not touch it, purge and the dead-letter count read it.
-create index {p}outbox_event_final on {p}outbox_event (status, done_at) where status in (1, 3);
+-- An emit touches neither of these: what is done is purged by age, and what was given up is
+-- listed by the time of it.
+create index {p}outbox_event_done on {p}outbox_event (done_at) where status = 1;
+create index {p}outbox_event_dead on {p}outbox_event (done_at, seq) where status in (3, 4);
 
 create table {p}outbox_owner (
     owner text primary key,
@@ -101,3 +103,13 @@ create table {p}inbox_processed (
     primary key (consumer_name, source, event_id)
 ) strict, without rowid;
 create index {p}inbox_processed_at on {p}inbox_processed (processed_at);
+
+-- What was given up, for people and for tools that read SQL.
+create view {p}outbox_dead_letter as
+select
+    seq as id, tenant_id, event_id, event_type as event_name, event_version, aggregate_type,
+    aggregate_id, ordering_key as partition_key, payload, payload_bytes, status,
+    attempts as retry_count, last_error, occurred_at, done_at as dead_at,
+    settled_by as processor_name, cast(null as text) as consumer_name, created_at
+from {p}outbox_event
+where status in (3, 4);

@@ -4,6 +4,7 @@ use crate::clock::micros;
 use crate::store::Status;
 use crate::verdict::Verdict;
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Mark<'a> {
     pub(super) status: Status,
     /// 1 where the attempt counts.

@@ -40,7 +40,7 @@ fn shard_stats(row: &PgRow) -> Result<ShardStats> {
     let owner: Option<String> = row.try_get("owner")?;
     Ok(ShardStats {
         shard: ShardId(row.try_get("shard")?),
-        owner: owner.map(OwnerId::from_row),
+        owner: owner.map(OwnerId::stored),
         epoch: Epoch(row.try_get("epoch")?),
         new: count(row, "new")?,
         retry: count(row, "retry")?,

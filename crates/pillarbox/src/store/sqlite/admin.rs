@@ -1,65 +1,191 @@
 //! What operators and upkeep ask for.
 
-use sqlx::Row as _;
+use std::collections::HashSet;
 
-use super::read::{attempts, event as event_of, key, status};
+use sqlx::query::Query;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Row as _, Sqlite};
+
+use super::migrate::mode;
+use super::read::{attempts, event as event_of, status, text};
 use super::{SqliteStore, sql};
-use crate::clock::{Timestamp, from_micros, micros};
+use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
-use crate::store::{Purge, Stats, StoredEvent};
+use crate::store::purge::refuse_unless_nobody_delivers;
+use crate::store::{
+    Action, AuditEntry, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
+    PurgeKind, StoredEvent,
+};
 
-pub(super) async fn replay(store: &SqliteStore, ids: &[EventId]) -> Result<u64> {
-    let ids: Vec<&str> = ids.iter().map(EventId::as_str).collect();
-    let ids = serde_json::to_string(&ids).expect("texts only");
-    let replayed = sqlx::query(store.sql(sql::REPLAY)).bind(ids).execute(&store.pool).await?;
-    Ok(replayed.rows_affected())
-}
-
-pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
-    let purged = sqlx::query(store.sql(sql::PURGE))
-        .bind(purge.status.code())
-        .bind(micros(purge.older_than))
-        .bind(i64::from(purge.limit))
-        .execute(&store.pool)
-        .await?;
-    Ok(purged.rows_affected())
-}
-
-pub(super) async fn stats(store: &SqliteStore) -> Result<Stats> {
-    let row = sqlx::query(store.sql(sql::STATS)).fetch_one(&store.pool).await?;
-    let count = |column| -> Result<u64> {
-        let count: i64 = row.try_get(column)?;
-        Ok(u64::try_from(count).unwrap_or(0))
+pub(super) async fn dead_letters(store: &SqliteStore, list: &List) -> Result<Vec<DeadLetter>> {
+    let statement = match list.direction {
+        Direction::NewestFirst => sql::admin::DEAD_LETTERS_NEWEST_FIRST,
+        Direction::OldestFirst => sql::admin::DEAD_LETTERS_OLDEST_FIRST,
     };
-    let oldest_lag: Option<i64> = row.try_get("oldest_lag")?;
-    Ok(Stats {
-        new: count("new")?,
-        retry: count("retry")?,
-        held: count("held")?,
-        dead: count("dead")?,
-        oldest_lag: oldest_lag.map(from_micros),
-        owners: count("owners")?,
-        owned_shards: count("owned_shards")?,
+    let ends = Ends::of(&list.filter).after(list);
+    let rows = bind(sqlx::query(store.sql(statement)), &list.filter, ends)
+        .bind(i64::try_from(list.rows()).unwrap_or(i64::MAX))
+        .fetch_all(&store.pool)
+        .await?;
+    rows.iter().map(dead_letter).collect()
+}
+
+pub(super) async fn count_dead(store: &SqliteStore, filter: &Filter) -> Result<u64> {
+    let query = sqlx::query(store.sql(sql::admin::COUNT_DEAD));
+    let row = bind(query, filter, Ends::of(filter)).fetch_one(&store.pool).await?;
+    let count: i64 = row.try_get(0)?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}
+
+type Asked<'q> = Query<'q, Sqlite, SqliteArguments>;
+
+fn bind<'q>(query: Asked<'q>, filter: &'q Filter, ends: Ends) -> Asked<'q> {
+    query
+        .bind(ends.low.0)
+        .bind(ends.low.1)
+        .bind(ends.high.0)
+        .bind(ends.high.1)
+        .bind(filter.status.map(|status| status.code()))
+        .bind(&filter.event_type)
+        .bind(&filter.aggregate_type)
+        .bind(&filter.aggregate_id)
+        .bind(&filter.key)
+        .bind(&filter.tenant_id)
+        .bind(&filter.error)
+}
+
+/// The places in the list, by time and `seq`, that all that is wanted lies between.
+#[derive(Clone, Copy)]
+struct Ends {
+    low: (i64, i64),
+    high: (i64, i64),
+}
+
+impl Ends {
+    /// No event has the `seq` 0: what is at a moment is above that place, what was before below.
+    fn of(filter: &Filter) -> Self {
+        Self {
+            low: (filter.since.map_or(i64::MIN, Timestamp::unix_micros), 0),
+            high: (filter.until.map_or(i64::MAX, Timestamp::unix_micros), 0),
+        }
+    }
+
+    fn after(self, list: &List) -> Self {
+        let Some(Cursor { at, seq }) = list.after else { return self };
+        let place = (at.unix_micros(), seq.0);
+        match list.direction {
+            Direction::NewestFirst => Self { high: self.high.min(place), ..self },
+            Direction::OldestFirst => Self { low: self.low.max(place), ..self },
+        }
+    }
+}
+
+fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
+    let moment = |column| Ok::<_, sqlx::Error>(Timestamp::from_unix_micros(row.try_get(column)?));
+    let payload_size: i64 = row.try_get("payload_size")?;
+    Ok(DeadLetter {
+        seq: Seq(row.try_get("seq")?),
+        shard: ShardId(row.try_get("shard")?),
+        event_id: text(row, "event_id")?.unwrap_or_default(),
+        event_type: text(row, "event_type")?.unwrap_or_default(),
+        event_version: row.try_get("event_version")?,
+        aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),
+        aggregate_id: text(row, "aggregate_id")?,
+        key: text(row, "ordering_key")?,
+        tenant_id: text(row, "tenant_id")?,
+        status: status(row)?,
+        attempts: attempts(row)?,
+        last_error: text(row, "last_error")?,
+        settled_by: text(row, "settled_by")?,
+        occurred_at: moment("occurred_at")?,
+        created_at: moment("created_at")?,
+        given_up_at: moment("done_at")?,
+        payload_size: u64::try_from(payload_size).unwrap_or(0),
     })
 }
 
+pub(super) async fn operate(store: &SqliteStore, operation: &Operation) -> Result<Vec<EventId>> {
+    operation.check()?;
+    let (note, change) = match operation.action {
+        Action::Replay => (sql::admin::NOTE_DEAD, sql::admin::REPLAY),
+        Action::Skip => (sql::admin::NOTE_HELD, sql::admin::SKIP),
+        Action::Discard => (sql::admin::NOTE_DEAD, sql::admin::DISCARD),
+    };
+    let ids: Vec<&str> = operation.ids.iter().map(EventId::as_str).collect();
+    let ids = serde_json::to_string(&ids).expect("texts only");
+    let mut tx = store.begin().await?;
+    let noted: Vec<String> = sqlx::query_scalar(store.sql(note))
+        .bind(&ids)
+        .bind(operation.action.as_str())
+        .bind(operation.extra())
+        .fetch_all(&mut *tx)
+        .await?;
+    sqlx::query(store.sql(change)).bind(&ids).execute(&mut *tx).await?;
+    tx.commit().await?;
+    let mut noted: HashSet<String> = noted.into_iter().collect();
+    Ok(operation.ids.iter().filter(|id| noted.remove(id.as_str())).cloned().collect())
+}
+
+pub(super) async fn trail(store: &SqliteStore, id: &EventId) -> Result<Vec<AuditEntry>> {
+    let rows = sqlx::query(store.sql(sql::admin::TRAIL))
+        .bind(id.as_str())
+        .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
+        .fetch_all(&store.pool)
+        .await?;
+    rows.iter().rev().map(audit_entry).collect()
+}
+
+fn audit_entry(row: &SqliteRow) -> Result<AuditEntry> {
+    let attempts: i64 = row.try_get("attempts")?;
+    let extra = text(row, "extra")?;
+    Ok(AuditEntry {
+        action: text(row, "action")?.unwrap_or_default(),
+        attempts: u32::try_from(attempts.max(0)).unwrap_or(u32::MAX),
+        error: text(row, "error")?,
+        by: AuditEntry::said(extra.as_deref(), "by"),
+        reason: AuditEntry::said(extra.as_deref(), "reason"),
+        at: Timestamp::from_unix_micros(row.try_get("at")?),
+    })
+}
+
+pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
+    let statement = match purge.kind {
+        PurgeKind::Done => sql::admin::PURGE_DONE,
+        PurgeKind::Dead => sql::admin::PURGE_DEAD,
+        PurgeKind::Audit => sql::admin::PURGE_AUDIT,
+        PurgeKind::Inbox => sql::admin::PURGE_INBOX,
+        PurgeKind::Any => sql::admin::PURGE_ANY,
+    };
+    let mut tx = store.begin().await?;
+    if purge.kind == PurgeKind::Any {
+        refuse_unless_nobody_delivers(mode(store, &mut tx).await?)?;
+    }
+    let purged = sqlx::query(store.sql(statement))
+        .bind(micros(purge.older_than))
+        .bind(i64::from(purge.limit))
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(purged.rows_affected())
+}
+
 pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<StoredEvent>> {
-    let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
+    let query = sqlx::query(store.sql(sql::admin::EVENT)).bind(id.as_str());
     let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
     let done_at: Option<i64> = row.try_get("done_at")?;
     Ok(Some(StoredEvent {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
-        key: key(&row)?,
+        key: text(&row, "ordering_key")?,
         token: Token(row.try_get("lock_token")?),
         status: status(&row)?,
         attempts: attempts(&row)?,
         available_at: Timestamp::from_unix_micros(row.try_get("available_at")?),
         created_at: Timestamp::from_unix_micros(row.try_get("created_at")?),
         done_at: done_at.map(Timestamp::from_unix_micros),
-        settled_by: row.try_get("settled_by")?,
-        last_error: row.try_get("last_error")?,
+        settled_by: text(&row, "settled_by")?,
+        last_error: text(&row, "last_error")?,
         event: event_of(&row),
     }))
 }

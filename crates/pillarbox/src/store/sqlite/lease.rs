@@ -3,19 +3,24 @@
 use serde_json::json;
 use sqlx::Row as _;
 
+use super::migrate::mode;
 use super::{SqliteStore, sql};
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::store::{Holding, Lease, Origin, Renewal, Take};
+use crate::store::{Holding, Join, Lease, Origin, Renewal, Take};
 
-pub(super) async fn join(store: &SqliteStore, lease: &Lease) -> Result<()> {
+/// In one transaction, so that the mode cannot be changed in between.
+pub(super) async fn join(store: &SqliteStore, join: &Join) -> Result<()> {
+    let mut tx = store.begin().await?;
+    mode(store, &mut tx).await?.refuse_other(join.mode)?;
     sqlx::query(store.sql(sql::JOIN))
-        .bind(lease.owner.as_str())
-        .bind(micros(lease.length))
-        .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
-        .execute(&store.pool)
+        .bind(join.lease.owner.as_str())
+        .bind(micros(join.lease.length))
+        .bind(i16::try_from(join.lease.wants).unwrap_or(i16::MAX))
+        .execute(&mut *tx)
         .await?;
+    tx.commit().await?;
     Ok(())
 }
 

@@ -1,10 +1,12 @@
 //! Migrations: append-only, each in one transaction, one process at a time.
 
-use sqlx::Row as _;
+use sqlx::{Row as _, Sqlite};
 
 use super::{SqliteStore, sql};
 use crate::error::Result;
-use crate::store::{Layout, schema};
+use crate::pooled::PooledTx;
+use crate::store::mode::refuse_living;
+use crate::store::{Layout, Mode, schema};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_outbox.sql")];
@@ -12,8 +14,7 @@ const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_outb
 const CREATE_VERSIONS: &str = "
 create table if not exists {p}outbox_migration (
     version integer primary key,
-    applied_at integer not null
-        default (cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000)
+    applied_at integer not null default ({now})
 )";
 
 const NOTE_VERSION: &str = "insert into {p}outbox_migration (version) values (?1)";
@@ -36,6 +37,26 @@ pub(super) async fn layout(store: &SqliteStore) -> Result<Layout> {
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&store.pool).await?;
     schema::refuse_other(done, MIGRATIONS.len())?;
     let row = sqlx::query(store.sql(sql::LAYOUT)).fetch_one(&store.pool).await?;
-    let claim: String = row.try_get("claim")?;
-    schema::layout(&claim, row.try_get("shards")?)
+    let (claim, ordered): (String, String) = (row.try_get("claim")?, row.try_get("ordered")?);
+    schema::layout(&claim, &ordered, row.try_get("shards")?)
+}
+
+pub(super) async fn configure(store: &SqliteStore, mode: Mode) -> Result<()> {
+    let mut tx = store.begin().await?;
+    let living: i64 = sqlx::query_scalar(store.sql(sql::LIVING_OWNERS)).fetch_one(&mut *tx).await?;
+    refuse_living(u64::try_from(living).unwrap_or(0))?;
+    sqlx::query(store.sql(sql::CONFIGURE))
+        .bind(mode.claim.as_str())
+        .bind(mode.order.as_str())
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// The mode, which stays as it is until this transaction has ended.
+pub(super) async fn mode(store: &SqliteStore, tx: &mut PooledTx<Sqlite>) -> Result<Mode> {
+    let row = sqlx::query(store.sql(sql::MODE)).fetch_one(&mut **tx).await?;
+    let (claim, ordered): (String, String) = (row.try_get("claim")?, row.try_get("ordered")?);
+    schema::mode(&claim, &ordered)
 }

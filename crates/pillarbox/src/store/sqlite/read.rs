@@ -35,11 +35,11 @@ pub(super) async fn read_key(store: &SqliteStore, read: &ReadKey) -> Result<Vec<
     rows.iter().map(pending).collect()
 }
 
-fn pending(row: &SqliteRow) -> Result<Pending> {
+pub(super) fn pending(row: &SqliteRow) -> Result<Pending> {
     Ok(Pending {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
-        key: key(row)?,
+        key: text(row, "ordering_key")?,
         token: Token(row.try_get("lock_token")?),
         status: status(row)?,
         attempts: attempts(row)?,
@@ -58,11 +58,12 @@ pub(super) fn event(row: &SqliteRow) -> Result<Envelope, BadRow> {
     }
 }
 
-pub(super) fn key(row: &SqliteRow) -> Result<Option<String>> {
-    if let Ok(key) = row.try_get("ordering_key") {
-        return Ok(key);
+/// Text as far as it is text: what cannot be read is replaced, and does not stop the page.
+pub(super) fn text(row: &SqliteRow, column: &str) -> Result<Option<String>> {
+    if let Ok(text) = row.try_get(column) {
+        return Ok(text);
     }
-    let bytes: Vec<u8> = row.try_get_unchecked("ordering_key")?;
+    let bytes: Vec<u8> = row.try_get_unchecked(column)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 

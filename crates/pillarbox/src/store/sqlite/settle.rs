@@ -1,94 +1,194 @@
 //! Verdicts, written in batches behind the fence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde_json::{Value, json};
 use sqlx::Sqlite;
 
 use super::{SqliteStore, sql};
 use crate::error::Result;
-use crate::id::{Epoch, OwnerId, Seq, ShardId};
+use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
-use crate::store::{Settle, Settled, Settlement};
+use crate::store::{Settle, Settled};
 use crate::verdict::Verdict;
 
 pub(super) async fn settle(store: &SqliteStore, settle: &Settle) -> Result<Settled> {
+    let mut batch = Batch::new(&settle.owner);
+    for it in &settle.settlements {
+        batch.add(
+            Alike::new(it.shard, Some(it.epoch), it.token, &it.verdict, it.settled_by.as_deref()),
+            it.seq,
+        );
+    }
+    if batch.write_all(store).await? {
+        return Ok(Settled { applied: batch.seqs, refused: Vec::new() });
+    }
     let mut tx = store.begin().await?;
-    let fence = fence(store, &mut tx, settle).await?;
-    let held = |it: &&Settlement| fence.get(&it.shard) == Some(&(it.epoch, true));
-    let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) =
-        settle.settlements.iter().filter(held).partition(|it| it.verdict == Verdict::Delete);
-    let mut applied = Vec::new();
-    if !deleted.is_empty() {
-        let rows = deleted.iter().map(|it| json!([it.seq.0, it.token.0])).collect();
-        applied.extend(write(store, &mut tx, sql::SETTLE_DELETE, rows).await?);
-    }
-    if !marked.is_empty() {
-        let rows = marked.iter().map(|it| mark(it)).collect();
-        applied.extend(write(store, &mut tx, sql::SETTLE_MARK, rows).await?);
-    }
+    let refused = refused(store, &mut tx, settle).await?;
+    let applied = batch.write_some(store, &mut tx).await?;
     tx.commit().await?;
-    let refused = fence.iter().filter(|(_, (_, held))| !held).map(|(shard, _)| *shard).collect();
     Ok(Settled { applied, refused })
 }
 
-/// The newest epoch named for each shard, and whether the shard is held at it.
-async fn fence(
+/// Shards that are not held at the newest epoch that is named for them.
+async fn refused(
     store: &SqliteStore,
     tx: &mut PooledTx<Sqlite>,
     settle: &Settle,
-) -> Result<BTreeMap<ShardId, (Epoch, bool)>> {
-    let mut fence = BTreeMap::new();
+) -> Result<Vec<ShardId>> {
+    let mut newest: BTreeMap<ShardId, Epoch> = BTreeMap::new();
     for settlement in &settle.settlements {
-        let (newest, _) = fence.entry(settlement.shard).or_insert((settlement.epoch, false));
-        *newest = settlement.epoch.max(*newest);
+        let epoch = newest.entry(settlement.shard).or_insert(settlement.epoch);
+        *epoch = settlement.epoch.max(*epoch);
     }
-    for (shard, (epoch, held)) in &mut fence {
-        *held = is_held(store, tx, &settle.owner, *shard, *epoch).await?;
+    let mut refused = Vec::new();
+    for (shard, epoch) in newest {
+        let query = sqlx::query_scalar(store.sql(sql::IS_HELD)).bind(shard.0);
+        let query = query.bind(settle.owner.as_str()).bind(epoch.0);
+        let is_held: bool = query.fetch_one(&mut **tx).await?;
+        if !is_held {
+            refused.push(shard);
+        }
     }
-    Ok(fence)
+    Ok(refused)
 }
 
-async fn is_held(
-    store: &SqliteStore,
-    tx: &mut PooledTx<Sqlite>,
-    owner: &OwnerId,
+/// Verdicts of one owner, those that say the same of their rows side by side.
+///
+/// A statement that answers with a number costs half of one that answers with its rows, and
+/// nearly always all verdicts apply: what did not is only asked for when the number is short.
+pub(super) struct Batch<'a> {
+    owner: &'a OwnerId,
+    pub(super) seqs: Vec<Seq>,
+    groups: HashMap<Alike<'a>, Vec<Seq>>,
+}
+
+/// What rows must have in common to share a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Alike<'a> {
     shard: ShardId,
-    epoch: Epoch,
-) -> Result<bool> {
-    let held = sqlx::query_scalar(store.sql(sql::FENCE))
-        .bind(shard.0)
-        .bind(owner.as_str())
-        .bind(epoch.0)
-        .fetch_one(&mut **tx)
-        .await?;
-    Ok(held)
+    /// `None` where the lease of the row is the fence.
+    epoch: Option<Epoch>,
+    token: Token,
+    /// `None` deletes.
+    mark: Option<Mark<'a>>,
+    route: Option<&'a str>,
 }
 
-async fn write(
-    store: &SqliteStore,
-    tx: &mut PooledTx<Sqlite>,
-    statement: &'static str,
-    rows: Vec<Value>,
-) -> Result<impl Iterator<Item = Seq>> {
-    let seqs: Vec<i64> = sqlx::query_scalar(store.sql(statement))
-        .bind(Value::Array(rows).to_string())
-        .fetch_all(&mut **tx)
-        .await?;
-    Ok(seqs.into_iter().map(Seq))
+impl<'a> Alike<'a> {
+    pub(super) fn new(
+        shard: ShardId,
+        epoch: Option<Epoch>,
+        token: Token,
+        verdict: &'a Verdict,
+        route: Option<&'a str>,
+    ) -> Self {
+        let mark = (*verdict != Verdict::Delete).then(|| Mark::of(verdict));
+        Self { shard, epoch, token, mark, route: mark.and(route) }
+    }
+
+    fn is_failure(&self) -> bool {
+        self.mark.is_some_and(|mark| mark.tried > 0)
+    }
 }
 
-/// A verdict as the statement unpacks it.
-fn mark(settlement: &Settlement) -> Value {
-    let mark = Mark::of(&settlement.verdict);
-    json!([
-        settlement.seq.0,
-        settlement.token.0,
-        mark.status.code(),
-        mark.tried,
-        mark.delay,
-        mark.error,
-        settlement.settled_by,
-    ])
+impl<'a> Batch<'a> {
+    pub(super) fn new(owner: &'a OwnerId) -> Self {
+        Self { owner, seqs: Vec::new(), groups: HashMap::new() }
+    }
+
+    pub(super) fn add(&mut self, alike: Alike<'a>, seq: Seq) {
+        self.seqs.push(seq);
+        self.groups.entry(alike).or_default().push(seq);
+    }
+
+    /// Writes all verdicts; nothing at all, and says so, when there is one that does not apply.
+    pub(super) async fn write_all(&self, store: &SqliteStore) -> Result<bool> {
+        let mut tx = store.begin().await?;
+        for (alike, seqs) in &self.groups {
+            if self.write(store, &mut tx, alike, seqs).await? < seqs.len() {
+                tx.rollback().await?;
+                return Ok(false);
+            }
+        }
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// Writes the verdicts that apply, and says which these are.
+    pub(super) async fn write_some(
+        &self,
+        store: &SqliteStore,
+        tx: &mut PooledTx<Sqlite>,
+    ) -> Result<Vec<Seq>> {
+        let mut applied = HashSet::new();
+        for (alike, seqs) in &self.groups {
+            let found = self.find(store, tx, alike, seqs).await?;
+            self.write(store, tx, alike, &found).await?;
+            applied.extend(found);
+        }
+        Ok(self.seqs.iter().copied().filter(|seq| applied.remove(seq)).collect())
+    }
+
+    async fn find(
+        &self,
+        store: &SqliteStore,
+        tx: &mut PooledTx<Sqlite>,
+        alike: &Alike<'_>,
+        seqs: &[Seq],
+    ) -> Result<Vec<Seq>> {
+        let statement = match alike.epoch {
+            Some(_) => sql::SETTLE_FINDS,
+            None => sql::claim::SETTLE_ROWS_FINDS,
+        };
+        let mut query = sqlx::query_scalar(store.sql(statement))
+            .bind(json(seqs))
+            .bind(alike.shard.0)
+            .bind(alike.token.0)
+            .bind(self.owner.as_str());
+        if let Some(epoch) = alike.epoch {
+            query = query.bind(epoch.0);
+        }
+        let found: Vec<i64> = query.fetch_all(&mut **tx).await?;
+        Ok(found.into_iter().map(Seq).collect())
+    }
+
+    async fn write(
+        &self,
+        store: &SqliteStore,
+        tx: &mut PooledTx<Sqlite>,
+        alike: &Alike<'_>,
+        seqs: &[Seq],
+    ) -> Result<usize> {
+        let rows = json(seqs);
+        let statement = match (alike.epoch, alike.mark) {
+            (Some(_), None) => sql::SETTLE_DELETE,
+            (Some(_), Some(_)) => sql::SETTLE_MARK,
+            (None, None) => sql::claim::SETTLE_ROWS_DELETE,
+            (None, Some(_)) => sql::claim::SETTLE_ROWS_MARK,
+        };
+        let mut query = sqlx::query(store.sql(statement))
+            .bind(&rows)
+            .bind(alike.shard.0)
+            .bind(alike.token.0)
+            .bind(self.owner.as_str());
+        if let Some(mark) = alike.mark {
+            query = query.bind(mark.status.code()).bind(mark.tried).bind(mark.delay);
+            query = query.bind(mark.error).bind(alike.route);
+        }
+        if let Some(epoch) = alike.epoch {
+            query = query.bind(epoch.0);
+        }
+        let written = query.execute(&mut **tx).await?.rows_affected();
+        if alike.is_failure() {
+            sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(&rows).execute(&mut **tx).await?;
+        }
+        Ok(usize::try_from(written).unwrap_or(usize::MAX))
+    }
+}
+
+/// Places as a statement unpacks them.
+pub(super) fn json(seqs: &[Seq]) -> String {
+    let seqs: Vec<i64> = seqs.iter().map(|seq| seq.0).collect();
+    serde_json::to_string(&seqs).expect("numbers only")
 }

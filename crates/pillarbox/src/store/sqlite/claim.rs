@@ -1,0 +1,96 @@
+//! Row claims: due rows under a lease of their own.
+
+use std::collections::HashMap;
+
+use super::read::pending;
+use super::settle::{Alike, Batch, json};
+use super::{SqliteStore, sql};
+use crate::clock::micros;
+use crate::error::Result;
+use crate::id::{OwnerId, Seq, ShardId, Token};
+use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows};
+
+/// All rows are in one shard, so that one statement is the whole claim.
+pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pending>> {
+    let mut claimed = Vec::new();
+    for shard in &claim.shards {
+        let left = i64::from(claim.limit).saturating_sub_unsigned(claimed.len() as u64);
+        if left <= 0 {
+            break;
+        }
+        let rows = sqlx::query(store.sql(sql::claim::CLAIM))
+            .bind(claim.owner.as_str())
+            .bind(shard.0)
+            .bind(left)
+            .bind(micros(claim.length))
+            .bind(claim.order == Order::Key)
+            .fetch_all(&store.pool)
+            .await?;
+        let rows: Result<Vec<Pending>> = rows.iter().map(pending).collect();
+        let mut rows = rows?;
+        // SQLite promises no order for what an UPDATE returns.
+        rows.sort_unstable_by_key(|row| row.seq);
+        claimed.append(&mut rows);
+    }
+    Ok(claimed)
+}
+
+pub(super) async fn renew_rows(store: &SqliteStore, renew: &RenewRows) -> Result<Vec<Seq>> {
+    let mut tx = store.begin().await?;
+    let mut kept = Vec::new();
+    for ((shard, token), seqs) in by_token(&renew.rows) {
+        let renewed: Vec<i64> = sqlx::query_scalar(store.sql(sql::claim::RENEW_ROWS))
+            .bind(json(&seqs))
+            .bind(shard.0)
+            .bind(token.0)
+            .bind(renew.owner.as_str())
+            .bind(micros(renew.length))
+            .fetch_all(&mut *tx)
+            .await?;
+        kept.extend(renewed.into_iter().map(Seq));
+    }
+    tx.commit().await?;
+    Ok(kept)
+}
+
+pub(super) async fn release_rows(
+    store: &SqliteStore,
+    owner: &OwnerId,
+    rows: &[RowLease],
+) -> Result<u64> {
+    let mut tx = store.begin().await?;
+    let mut released = 0;
+    for ((shard, token), seqs) in by_token(rows) {
+        let update = sqlx::query(store.sql(sql::claim::RELEASE_ROWS))
+            .bind(json(&seqs))
+            .bind(shard.0)
+            .bind(token.0)
+            .bind(owner.as_str());
+        released += update.execute(&mut *tx).await?.rows_affected();
+    }
+    tx.commit().await?;
+    Ok(released)
+}
+
+pub(super) async fn settle_rows(store: &SqliteStore, settle: &SettleRows) -> Result<Vec<Seq>> {
+    let mut batch = Batch::new(&settle.owner);
+    for it in &settle.verdicts {
+        let RowLease { shard, seq, token } = it.row;
+        batch.add(Alike::new(shard, None, token, &it.verdict, it.settled_by.as_deref()), seq);
+    }
+    if batch.write_all(store).await? {
+        return Ok(batch.seqs);
+    }
+    let mut tx = store.begin().await?;
+    let applied = batch.write_some(store, &mut tx).await?;
+    tx.commit().await?;
+    Ok(applied)
+}
+
+fn by_token(rows: &[RowLease]) -> HashMap<(ShardId, Token), Vec<Seq>> {
+    let mut groups: HashMap<_, Vec<Seq>> = HashMap::new();
+    for row in rows {
+        groups.entry((row.shard, row.token)).or_default().push(row.seq);
+    }
+    groups
+}
