@@ -23,10 +23,7 @@ create table {p}outbox_event (
     -- One writer at a time is all that SQLite has: one shard serves it best.
     shard integer not null generated always as (0) stored,
     tenant_id text check (length(tenant_id) <= 64),
-    payload text,
-    payload_bytes blob,
     content_type text check (length(content_type) <= 128),
-    headers text,
     status integer not null default 0 check (status between 0 and 4),
     attempts integer not null default 0,
     crashes integer not null default 0,
@@ -42,6 +39,10 @@ create table {p}outbox_event (
     locked_by text,
     locked_until integer,
     lock_token integer not null default 0,
+    -- Last, because SQLite walks over a large value to reach what stands behind it.
+    headers text,
+    payload text,
+    payload_bytes blob,
     check ((payload is null) <> (payload_bytes is null)),
     check (attempts between 0 and 2147483647 and lock_token between 0 and 2147483647),
     -- The years 1 to 9999, in microseconds.
@@ -54,9 +55,10 @@ create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where statu
 create index {p}outbox_event_key on {p}outbox_event (ordering_key, seq)
     where status in (0, 2, 4) and ordering_key is not null;
 -- An emit touches neither of these: what is done is purged by age, and what was given up is
--- listed by the time of it.
+-- listed by the time of it, and counted by its status.
 create index {p}outbox_event_done on {p}outbox_event (done_at) where status = 1;
-create index {p}outbox_event_dead on {p}outbox_event (done_at, seq) where status in (3, 4);
+create index {p}outbox_event_dead on {p}outbox_event (done_at, seq, status)
+    where status in (3, 4);
 
 create table {p}outbox_owner (
     owner text primary key,

@@ -91,6 +91,7 @@ order by seq
 limit ?3"
 );
 
+/// The plus keeps the planner from walking through the whole shard instead of the key.
 pub(super) const READ_KEY: &str = concat!(
     "select ",
     pending_columns!(),
@@ -98,7 +99,7 @@ pub(super) const READ_KEY: &str = concat!(
     event_columns!(),
     "
 from {p}outbox_event
-where shard = ?1 and ordering_key = ?2 and status in (0, 2, 4)
+where +shard = ?1 and ordering_key = ?2 and status in (0, 2, 4)
 order by seq
 limit ?3"
 );
@@ -170,3 +171,6 @@ select
     attempts, last_error
 from {p}outbox_event
 where seq in (select value from json_each(?1))";
+
+#[cfg(test)]
+mod tests;

@@ -157,7 +157,6 @@ where seq in (
     )
   and coalesce(done_at, created_at) < {now} - ?1";
 
-/// What is held is in the index of dead letters too; the rest of it need not be looked at.
 pub(in super::super) const STATS: &str = "
 select
     count(*) filter (where status = 0) as new,
@@ -165,8 +164,7 @@ select
     count(*) filter (where status = 4) as held,
     {now} - min(available_at) filter (where status in (0, 2) and available_at <= {now})
         as oldest_lag,
-    (select count(*) from {p}outbox_event where status in (3, 4))
-        - count(*) filter (where status = 4) as dead,
+    (select count(*) from {p}outbox_event where status in (3, 4) and status = 3) as dead,
     (select count(*) from {p}outbox_owner where lease_until >= {now}) as owners,
     (select count(*) from {p}outbox_shard s
         join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= {now}

@@ -1,0 +1,71 @@
+//! Which way SQLite goes for the statements: the cost of none grows with the rows that are done.
+
+use sqlx::AssertSqlSafe;
+
+use super::{admin, claim};
+use crate::SqliteStore;
+use crate::store::Store as _;
+
+const PENDING: &str = "USING INDEX outbox_event_pending (shard=?";
+const BY_SEQ: &str = "USING INTEGER PRIMARY KEY (rowid=?)";
+const BY_ID: &str = "USING INDEX sqlite_autoindex_outbox_event_1 (event_id=?)";
+const DEAD: &str = "outbox_event_dead (done_at>? AND done_at<?)";
+
+const WAYS: &[(&str, &str)] = &[
+    (super::READ, "USING INDEX outbox_event_pending (shard=? AND seq>?)"),
+    (super::READ_KEY, "USING INDEX outbox_event_key (ordering_key=?)"),
+    (super::SETTLE_DELETE, BY_SEQ),
+    (super::SETTLE_MARK, BY_SEQ),
+    (super::SETTLE_FINDS, BY_SEQ),
+    (super::AUDIT_FAILURES, BY_SEQ),
+    (claim::CLAIM, PENDING),
+    (claim::CLAIM, "USING INDEX outbox_event_key (ordering_key=? AND seq<?)"),
+    (claim::RENEW_ROWS, BY_SEQ),
+    (claim::RELEASE_ROWS, BY_SEQ),
+    (claim::SETTLE_ROWS_DELETE, BY_SEQ),
+    (claim::SETTLE_ROWS_MARK, BY_SEQ),
+    (claim::SETTLE_ROWS_FINDS, BY_SEQ),
+    (admin::DEAD_LETTERS_NEWEST_FIRST, DEAD),
+    (admin::DEAD_LETTERS_OLDEST_FIRST, DEAD),
+    (admin::COUNT_DEAD, DEAD),
+    (admin::NOTE_DEAD, BY_ID),
+    (admin::NOTE_HELD, BY_ID),
+    (admin::REPLAY, BY_ID),
+    (admin::SKIP, BY_ID),
+    (admin::DISCARD, BY_ID),
+    (admin::EVENT, BY_ID),
+    (admin::TRAIL, "USING INDEX outbox_audit_event (event_id=?)"),
+    (admin::PURGE_DONE, "USING COVERING INDEX outbox_event_done (done_at<?)"),
+    (admin::PURGE_DEAD, "USING COVERING INDEX outbox_event_dead (done_at<?)"),
+    (admin::PURGE_AUDIT, "USING COVERING INDEX outbox_audit_at (at<?)"),
+    (admin::PURGE_INBOX, "USING COVERING INDEX inbox_processed_at (processed_at<?)"),
+    (admin::PURGE_ANY, PENDING),
+    (admin::PURGE_ANY, "USING COVERING INDEX outbox_event_done"),
+    (admin::PURGE_ANY, "USING COVERING INDEX outbox_event_dead"),
+    (admin::STATS, "USING INDEX outbox_event_pending"),
+    (admin::STATS, "USING COVERING INDEX outbox_event_dead"),
+    (admin::COUNT_DONE, "USING COVERING INDEX outbox_event_done"),
+    (admin::SHARD_STATS, PENDING),
+];
+
+#[tokio::test]
+async fn every_statement_goes_by_an_index_and_sorts_nothing() {
+    let store = SqliteStore::connect("sqlite::memory:").await.unwrap();
+    store.migrate().await.unwrap();
+
+    for (statement, way) in WAYS {
+        let plan = plan(&store, statement).await;
+
+        assert!(plan.iter().any(|step| step.contains(way)), "{statement}\n{plan:#?}");
+        for step in plan {
+            let whole = step.starts_with("SCAN outbox_event") && !step.contains("INDEX");
+            assert!(!whole && !step.contains("TEMP B-TREE"), "{statement}\n{step}");
+        }
+    }
+}
+
+async fn plan(store: &SqliteStore, statement: &'static str) -> Vec<String> {
+    let sql = format!("explain query plan {}", store.tables.render(statement));
+    let steps = sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&store.pool).await.unwrap();
+    steps.into_iter().map(|(_, _, _, step): (i64, i64, i64, String)| step).collect()
+}
