@@ -141,6 +141,8 @@ pub enum Need {
     SpoiledTransaction,
     /// A connection without a transaction.
     BareConnection,
+    /// A transaction of the caller's own that may be dropped in the middle of a statement.
+    DroppedStatement,
     /// Something held on another connection, while a call of the store waits.
     Waiting,
     /// A lock on one row, while other rows can be written.

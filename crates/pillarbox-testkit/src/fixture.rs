@@ -1,7 +1,9 @@
 //! The backends that come with the kit.
 
 pub(crate) mod memory;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod place;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;

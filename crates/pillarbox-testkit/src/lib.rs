@@ -39,6 +39,7 @@
 //! # Environment
 //! | variable | meaning |
 //! | --- | --- |
+//! | `PILLARBOX_MYSQL_URL` | the server of `MysqlBackend`; each test has a database of its own on it |
 //! | `PILLARBOX_POSTGRES_URL` | the server of `PostgresBackend`; each test has a schema of its own in it |
 //! | `PILLARBOX_REQUIRE` | backends, separated by commas, whose absence fails a test |
 //! | `PILLARBOX_SKIPS` | a file that gets one line per skipped test: name, tab, reason |
@@ -52,6 +53,8 @@ mod run;
 
 pub use self::backend::{Arrival, Backend, BoxError, Connection, Held, Hold, Missing, Need, OwnTx};
 pub use self::fixture::memory::{MemoryBackend, MemoryOwn};
+#[cfg(feature = "mysql")]
+pub use self::fixture::mysql::{MysqlBackend, MysqlOwn};
 #[cfg(feature = "postgres")]
 pub use self::fixture::postgres::{PostgresBackend, PostgresOwn};
 #[cfg(feature = "sqlite")]

@@ -59,7 +59,7 @@ pub(crate) fn lacks<B: Backend>(backend: &B, need: Need) -> bool {
 }
 
 /// Skips for want of a server, unless `PILLARBOX_REQUIRE` names it.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn missing(server: &str, reason: String) -> Missing {
     let required = std::env::var("PILLARBOX_REQUIRE").unwrap_or_default();
     let is_required = required.split(',').any(|name| name.trim() == server);

@@ -6,6 +6,8 @@ mod store {
     store_conformance!(memory, pillarbox_testkit::MemoryBackend);
     #[cfg(feature = "sqlite")]
     store_conformance!(sqlite, pillarbox_testkit::SqliteBackend);
+    #[cfg(feature = "mysql")]
+    store_conformance!(mysql, pillarbox_testkit::MysqlBackend);
     #[cfg(feature = "postgres")]
     store_conformance!(postgres, pillarbox_testkit::PostgresBackend);
 }
@@ -16,6 +18,8 @@ mod tx {
     tx_conformance!(memory, pillarbox_testkit::MemoryBackend);
     #[cfg(feature = "sqlite")]
     tx_conformance!(sqlite, pillarbox_testkit::SqliteBackend);
+    #[cfg(feature = "mysql")]
+    tx_conformance!(mysql, pillarbox_testkit::MysqlBackend);
     #[cfg(feature = "postgres")]
     tx_conformance!(postgres, pillarbox_testkit::PostgresBackend);
 }

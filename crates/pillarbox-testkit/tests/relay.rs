@@ -1,7 +1,7 @@
 //! The relay on every store: what is committed is delivered, in order per key, with retries.
 
 #![allow(clippy::unwrap_used, reason = "a surprise fails the test")]
-#![cfg(all(feature = "postgres", feature = "sqlite"))]
+#![cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 
 #[path = "relay/failure.rs"]
 mod failure;
@@ -23,6 +23,7 @@ macro_rules! on_every_store {
     ($($group:ident { $($case:ident),+ $(,)? })+) => {
         on_every_store! { @store memory, open_memory, $($group { $($case),+ })+ }
         on_every_store! { @store sqlite, open_sqlite, $($group { $($case),+ })+ }
+        on_every_store! { @store mysql, open_mysql, $($group { $($case),+ })+ }
         on_every_store! { @store postgres, open_postgres, $($group { $($case),+ })+ }
     };
     (@store $store:ident, $open:ident, $($group:ident { $($case:ident),+ })+) => {

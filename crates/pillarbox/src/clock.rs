@@ -126,14 +126,14 @@ impl Deadline {
 }
 
 /// Whole microseconds, as databases count; a century is as good as for ever and never overflows.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) fn micros(duration: Duration) -> i64 {
     const CENTURY: i64 = 100 * 366 * 86_400 * 1_000_000;
     i64::try_from(duration.as_micros()).map_or(CENTURY, |micros| micros.min(CENTURY))
 }
 
 /// The other way round; what lies in the past is zero.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) fn from_micros(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }

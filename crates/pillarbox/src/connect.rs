@@ -10,6 +10,7 @@ use crate::store::memory::MemoryStore;
 ///
 /// | URL | feature |
 /// | --- | --- |
+/// | `mysql://user@host/database`, `mariadb://…` | `mysql` |
 /// | `postgres://user@host/database` | `postgres` |
 /// | `sqlite://path/to/file.db`, `sqlite::memory:` | `sqlite` |
 /// | `memory:` | none; for tests |
@@ -20,8 +21,8 @@ use crate::store::memory::MemoryStore;
 /// let store = pillarbox::connect("memory:").await?;
 /// store.migrate().await?;
 ///
-/// let error = pillarbox::connect("mysql://localhost/shop").await.unwrap_err();
-/// assert!(error.to_string().contains("mysql"));
+/// let error = pillarbox::connect("oracle://localhost/shop").await.unwrap_err();
+/// assert!(error.to_string().contains("oracle"));
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -37,17 +38,26 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
     match &*scheme {
         "memory" => Ok(Arc::new(MemoryStore::new())),
+        "mysql" | "mariadb" => mysql(url).await,
         "postgres" | "postgresql" => postgres(url).await,
         "sqlite" => sqlite(url).await,
-        "mysql" | "mariadb" | "tidb" => {
-            refuse("this version has no store for mysql:// URLs yet: use postgres:// or sqlite://")
-        }
         // The URL itself stays out of the message: it may hold a password.
-        "" => refuse("a store's URL begins with postgres://, sqlite: or memory:"),
-        other => {
-            refuse(format!("no store for {other:?} URLs: use postgres://, sqlite: or memory:"))
-        }
+        "" => refuse("a store's URL begins with mysql://, postgres://, sqlite: or memory:"),
+        other => refuse(format!(
+            "no store for {other:?} URLs: use mysql://, postgres://, sqlite: or memory:"
+        )),
     }
+}
+
+#[cfg(feature = "mysql")]
+async fn mysql(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(crate::store::mysql::MysqlStore::connect(url).await?))
+}
+
+#[cfg(not(feature = "mysql"))]
+#[expect(clippy::unused_async, reason = "the same signature with and without the feature")]
+async fn mysql(_: &str) -> Result<Arc<dyn Store>> {
+    missing("mysql")
 }
 
 #[cfg(feature = "postgres")]
@@ -72,7 +82,7 @@ async fn sqlite(_: &str) -> Result<Arc<dyn Store>> {
     missing("sqlite")
 }
 
-#[cfg(not(all(feature = "postgres", feature = "sqlite")))]
+#[cfg(not(all(feature = "mysql", feature = "postgres", feature = "sqlite")))]
 fn missing(feature: &str) -> Result<Arc<dyn Store>> {
     refuse(format!(
         "{feature}: URLs need the cargo feature `{feature}`: \
@@ -94,12 +104,26 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_urls_say_what_is_wrong_and_show_no_password() {
-        for url in ["", "shop.db", "oracle://app:hunter2@db/shop", "mysql://app:hunter2@db/shop"] {
+        for url in
+            ["", "shop.db", "oracle://app:hunter2@db/shop", "mysql://app:hunter2@db:port/shop"]
+        {
             let error = error(url).await;
             assert_eq!(error.kind(), ErrorKind::Configuration, "{url}");
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         }
-        assert!(error("mysql://db/shop").await.to_string().contains("mysql"));
+        assert!(error("oracle://db/shop").await.to_string().contains("oracle"));
+    }
+
+    #[cfg(feature = "mysql")]
+    #[tokio::test]
+    async fn a_mysql_server_out_of_reach_is_told_from_a_url_without_a_database() {
+        let gone = error("mariadb://app:hunter2@127.0.0.1:1/shop").await;
+        let nowhere = error("mysql://app:hunter2@127.0.0.1:1/").await;
+
+        assert_eq!(gone.kind(), ErrorKind::Unavailable);
+        assert_eq!(nowhere.kind(), ErrorKind::Configuration);
+        assert!(nowhere.to_string().contains("database"), "{nowhere}");
+        assert!(!format!("{gone:?} {nowhere:?}").contains("hunter2"));
     }
 
     #[cfg(feature = "postgres")]

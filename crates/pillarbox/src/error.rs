@@ -1,7 +1,7 @@
 //! The one public error, and the coarse kinds that a caller branches on.
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod sqlx;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub(crate) mod sqlx;
 
 use std::{convert::Infallible, error::Error as StdError, fmt};
 

@@ -107,7 +107,7 @@ impl OwnerId {
     }
 
     /// The owner that a row names.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn stored(text: String) -> Self {
         Self(text)
     }

@@ -11,7 +11,7 @@ mod event;
 mod id;
 mod inbox;
 mod listen;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod pooled;
 mod relay;
 mod retry;
@@ -44,6 +44,8 @@ pub use self::relay::{Relay, RelayHandle, Settings as RelaySettings};
 pub use self::retry::{Backoff, OnDead, RetryPolicy};
 pub use self::store::Store;
 pub use self::store::memory::{MemoryStore, MemoryTx};
+#[cfg(feature = "mysql")]
+pub use self::store::mysql::MysqlStore;
 #[cfg(feature = "postgres")]
 pub use self::store::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]

@@ -3,13 +3,15 @@
 //! `sqlx::Transaction` is not safe to drop at every await: on PostgreSQL a BEGIN dropped before
 //! its answer leaves the connection in the pool *inside* a transaction, where the next statement
 //! commits with nobody; a nested one dropped half-way rolls the outer one back. On SQLite a
-//! transaction that the database ended by itself comes back as one still open.
+//! transaction that the database ended by itself comes back as one still open. On MySQL a statement
+//! that is dropped while it is being prepared leaves answers behind that nobody takes: the next
+//! call waits for ever, or takes them for its own.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::{fmt, mem, time::Duration};
 
 use sqlx::pool::PoolConnection;
-use sqlx::{Database, Pool, SqlSafeStr as _};
+use sqlx::{Connection as _, Database, Pool, SqlSafeStr as _};
 // What `sqlx::Transaction` is made of; sqlx itself does not export it.
 use sqlx_core::transaction::TransactionManager as _;
 
@@ -20,6 +22,10 @@ pub(crate) struct PooledTx<DB: Dropped> {
     open: bool,
     /// A call that opens or ends something is under way; dropped then, nobody knows its outcome.
     in_doubt: bool,
+    /// A rollback to a savepoint was handed over, and its answer has not been taken yet.
+    answer_due: bool,
+    /// A call of the caller's was dropped half-way: nothing that follows can be believed.
+    garbled: bool,
 }
 
 /// What a database needs when a transaction is dropped.
@@ -27,10 +33,20 @@ pub trait Dropped: Database {
     /// Whether the connection is worth keeping after a call was dropped half-way.
     const KEEP_IN_DOUBT: bool;
 
+    /// Whether it is worth keeping after an open transaction was dropped: a call of the caller's
+    /// may have been dropped with it.
+    const KEEP_OPEN: bool;
+
+    /// Whether no call is under way on the connection, as far as can be told without waiting.
+    fn is_idle(connection: &mut Self::Connection) -> bool;
+
     /// Makes sure, without waiting, that the rollbacks that follow find a transaction with as
     /// many levels as sqlx counts.
     fn revive(connection: &mut Self::Connection, depth: usize);
 }
+
+/// How long a server may take over a rollback to a savepoint.
+const ANSWER: Duration = Duration::from_secs(3);
 
 type Answer = Result<(), sqlx::Error>;
 
@@ -40,7 +56,9 @@ impl<DB: Dropped> PooledTx<DB> {
         pool: &Pool<DB>,
         statement: Option<&'static str>,
     ) -> Result<Self, sqlx::Error> {
-        let mut tx = Self { connection: pool.acquire().await?, open: true, in_doubt: true };
+        let connection = pool.acquire().await?;
+        let mut tx =
+            Self { connection, open: true, in_doubt: true, answer_due: false, garbled: false };
         let statement = statement.map(|begin| begin.into_sql_str());
         <DB::TransactionManager>::begin(&mut tx.connection, statement).await?;
         tx.in_doubt = false;
@@ -68,8 +86,30 @@ impl<DB: Dropped> PooledTx<DB> {
         answer
     }
 
+    /// Fails when a call of the caller's was dropped half-way, and left the connection of a
+    /// database without an answer to it that can be told from others.
+    pub(crate) async fn is_sound(&mut self) -> bool {
+        if self.garbled {
+            return false;
+        }
+        // What was handed over is answered, or the answers do not belong together any more.
+        let sound = if mem::take(&mut self.answer_due) {
+            let answer = tokio::time::timeout(ANSWER, self.connection.flush()).await;
+            matches!(answer, Ok(Ok(())))
+        } else {
+            DB::is_idle(&mut self.connection)
+        };
+        self.garbled = !sound;
+        sound
+    }
+
     /// Rolls back to the innermost savepoint before anything else happens.
     pub(crate) fn abandon(&mut self) {
+        if self.garbled || !(self.answer_due || DB::is_idle(&mut self.connection)) {
+            self.garbled = true;
+            return;
+        }
+        self.answer_due = !DB::KEEP_OPEN;
         <DB::TransactionManager>::start_rollback(&mut self.connection);
     }
 
@@ -82,6 +122,10 @@ impl<DB: Dropped> PooledTx<DB> {
     }
 
     pub(crate) async fn rollback(mut self) -> Answer {
+        if !self.is_sound().await {
+            // Dropped, and with it the connection: the server rolls back.
+            return Ok(());
+        }
         self.unwind_to_the_last();
         self.in_doubt = true;
         let answer = <DB::TransactionManager>::rollback(&mut self.connection).await;
@@ -106,10 +150,11 @@ impl<DB: Dropped> Drop for PooledTx<DB> {
         if !self.open {
             return;
         }
-        if !self.in_doubt {
-            self.unwind_to_the_last();
-        } else if !DB::KEEP_IN_DOUBT {
+        let keep = if self.in_doubt { DB::KEEP_IN_DOUBT } else { DB::KEEP_OPEN };
+        if !keep {
             self.connection.close_on_drop();
+        } else if !self.in_doubt {
+            self.unwind_to_the_last();
         }
         <DB::TransactionManager>::start_rollback(&mut self.connection);
     }
@@ -135,9 +180,75 @@ impl<DB: Dropped> fmt::Debug for PooledTx<DB> {
     }
 }
 
+/// A connection for statements outside of a transaction; closed when it is dropped before the end.
+#[cfg(feature = "mysql")]
+pub(crate) struct PooledCall<DB: Database> {
+    connection: PoolConnection<DB>,
+    ended: bool,
+}
+
+#[cfg(feature = "mysql")]
+impl<DB: Database> PooledCall<DB> {
+    pub(crate) async fn begin(pool: &Pool<DB>) -> Result<Self, sqlx::Error> {
+        Ok(Self { connection: pool.acquire().await?, ended: false })
+    }
+
+    /// Every statement was answered: the connection goes back to its pool.
+    pub(crate) fn end(mut self) {
+        self.ended = true;
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl<DB: Database> Drop for PooledCall<DB> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.connection.close_on_drop();
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl<DB: Database> Deref for PooledCall<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        &self.connection
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl<DB: Database> DerefMut for PooledCall<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        &mut self.connection
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl Dropped for sqlx::MySql {
+    const KEEP_IN_DOUBT: bool = false;
+    const KEEP_OPEN: bool = false;
+
+    /// Its answer is at hand only if there is none to wait for.
+    fn is_idle(connection: &mut sqlx::MySqlConnection) -> bool {
+        let mut flushed = std::pin::pin!(connection.flush());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        matches!(flushed.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(())))
+    }
+
+    /// MySQL answers a rollback without a transaction with success.
+    fn revive(_: &mut sqlx::MySqlConnection, _: usize) {}
+}
+
 #[cfg(feature = "postgres")]
 impl Dropped for sqlx::Postgres {
     const KEEP_IN_DOUBT: bool = false;
+    const KEEP_OPEN: bool = true;
+
+    /// Answers that nobody took are told by the protocol, and skipped.
+    fn is_idle(_: &mut sqlx::PgConnection) -> bool {
+        true
+    }
 
     /// PostgreSQL answers a rollback without a transaction with a warning.
     fn revive(_: &mut sqlx::PgConnection, _: usize) {}
@@ -148,6 +259,12 @@ impl Dropped for sqlx::Sqlite {
     /// The connection's own thread finishes or undoes what was dropped; and a database in memory
     /// would be gone with its connection.
     const KEEP_IN_DOUBT: bool = true;
+    const KEEP_OPEN: bool = true;
+
+    /// Answers come through a channel of each call's own.
+    fn is_idle(_: &mut sqlx::SqliteConnection) -> bool {
+        true
+    }
 
     /// SQLite may have ended the transaction by itself; a live one answers BEGIN with an error,
     /// and takes a savepoint of a name that exists.

@@ -1,15 +1,17 @@
 //! The store contract: what a database must do for the relay, an operator and upkeep.
 
 mod claim;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod mark;
 pub mod memory;
 mod mode;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod operate;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod purge;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -57,7 +59,7 @@ use crate::verdict::Verdict;
 ///   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug + 'static {
-    /// What the database is called in logs and metrics: `postgres`, `sqlite`.
+    /// What the database is called in logs and metrics: `postgres`, `mysql`, `sqlite`.
     fn name(&self) -> &'static str;
 
     /// What its tables' names begin with; empty where there are none.

@@ -1,6 +1,6 @@
 //! The transaction contracts: how rows get into a transaction that the caller opened.
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub mod sqlx;
 
 use std::fmt;

@@ -29,7 +29,8 @@ const FLOORS: &[(&str, u8)] = &[
 ];
 
 /// Rooms below know a product: they import floors 0 and 1, and only `connect` imports them.
-const EDGES: &[&str] = &["store/memory", "store/postgres", "store/sqlite", "tx/sqlx", "publish/"];
+const EDGES: &[&str] =
+    &["store/memory", "store/mysql", "store/postgres", "store/sqlite", "tx/sqlx", "publish/"];
 
 #[test]
 fn rooms_import_only_downstairs() {

@@ -11,12 +11,13 @@ use pillarbox::{
     Backoff, Cx, Envelope, EventId, Failure, Key, Listeners, MemoryStore, Outbox, Relay,
     RelaySettings, Store,
 };
-use pillarbox_testkit::{Backend, PostgresBackend, SqliteBackend};
+use pillarbox_testkit::{Backend, MysqlBackend, PostgresBackend, SqliteBackend};
 use tokio::sync::mpsc;
 
 pub(crate) enum Place {
     Memory(MemoryStore),
     Sqlite(SqliteBackend),
+    Mysql(Box<MysqlBackend>),
     Postgres(Box<PostgresBackend>),
 }
 
@@ -27,6 +28,16 @@ pub(crate) async fn open_memory(_: &str) -> Option<Place> {
 
 pub(crate) async fn open_sqlite(test: &str) -> Option<Place> {
     SqliteBackend::open(test).await.ok().map(Place::Sqlite)
+}
+
+pub(crate) async fn open_mysql(test: &str) -> Option<Place> {
+    match MysqlBackend::open(test).await {
+        Ok(backend) => Some(Place::Mysql(Box::new(backend))),
+        Err(missing) => {
+            pillarbox_testkit::skip(&missing.0);
+            None
+        }
+    }
 }
 
 pub(crate) async fn open_postgres(test: &str) -> Option<Place> {
@@ -44,6 +55,7 @@ impl Place {
         match self {
             Self::Memory(store) => Arc::new(store.clone()),
             Self::Sqlite(backend) => backend.store(),
+            Self::Mysql(backend) => backend.store(),
             Self::Postgres(backend) => backend.store(),
         }
     }
@@ -52,6 +64,7 @@ impl Place {
         match self {
             Self::Memory(store) => emit(outbox, store, envelopes, End::Commit).await,
             Self::Sqlite(backend) => emit(outbox, backend.pool(), envelopes, End::Commit).await,
+            Self::Mysql(backend) => emit(outbox, backend.pool(), envelopes, End::Commit).await,
             Self::Postgres(backend) => emit(outbox, backend.pool(), envelopes, End::Commit).await,
         }
     }
@@ -60,6 +73,7 @@ impl Place {
         match self {
             Self::Memory(store) => emit(outbox, store, envelopes, End::Rollback).await,
             Self::Sqlite(backend) => emit(outbox, backend.pool(), envelopes, End::Rollback).await,
+            Self::Mysql(backend) => emit(outbox, backend.pool(), envelopes, End::Rollback).await,
             Self::Postgres(backend) => emit(outbox, backend.pool(), envelopes, End::Rollback).await,
         };
     }
@@ -78,6 +92,7 @@ impl Place {
         match self {
             Self::Memory(_) => {}
             Self::Sqlite(backend) => backend.close().await,
+            Self::Mysql(backend) => backend.close().await,
             Self::Postgres(backend) => backend.close().await,
         }
     }

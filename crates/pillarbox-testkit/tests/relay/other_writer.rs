@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use pillarbox::store::Status;
 use pillarbox::{EventId, Listeners, Relay, SqliteStore, Store, TablePrefix};
 use pillarbox_testkit::fake::cut;
-use pillarbox_testkit::{PostgresBackend, SqliteBackend};
+use pillarbox_testkit::{MysqlBackend, PostgresBackend, SqliteBackend};
 
-use crate::fixture::{Place, Script, free, next, open_postgres, open_sqlite, relay};
+use crate::fixture::{Place, Script, free, next, open_mysql, open_postgres, open_sqlite, relay};
 
 const PLAIN: &str = "insert into outbox_event (event_type, payload) values ('test.step', '1');";
 const KEYED: &str = "insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id,
@@ -36,6 +36,45 @@ fn odd_moments(moment: &str) -> String {
             values ('test.step', '5', '{moment}', now()), ('test.step', '6', now(), '{due}'),
                 ('test.step', '7', now(), 'infinity');"
     )
+}
+
+/// What another session may do to itself: the rows must be right all the same.
+const STRANGE_SESSION: &str = "set session time_zone = '+09:00', autocommit = 0, sql_mode =
+    'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,ALLOW_INVALID_DATES';";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_mariadb_client_inserts_is_delivered() {
+    let test = "relay::what_the_mariadb_client_inserts_is_delivered";
+    let Some(place) = open_mysql(test).await else { return };
+    let Place::Mysql(backend) = &place else { unreachable!("it was just opened") };
+    let (listeners, mut hears) = Script::default().listeners();
+    let handle = relay(&place, listeners).spawn().await.unwrap();
+
+    mariadb(backend, PLAIN);
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    mariadb(backend, KEYED);
+    assert_eq!(next(&mut hears, 1).await, [2]);
+    mariadb(backend, "call outbox_emit('test.step', '4', 'order', '7', null, null, null);");
+    assert_eq!(next(&mut hears, 1).await, [4]);
+    mariadb(backend, "begin; call outbox_emit('test.step', '5', null, null, null, null, null);");
+    mariadb(backend, &format!("begin; {PLAIN} rollback;"));
+
+    check_rows(&place).await;
+    mariadb(backend, BAD);
+    check_bad_row(&place).await;
+    mariadb(backend, &format!("{STRANGE_SESSION} {PLAIN} commit;"));
+    assert_eq!(next(&mut hears, 1).await, [1], "it is due now, by any clock");
+    for moment in ["0000-00-00", "0001-01-01", "9999-12-31 23:59:59.999999", "2024-02-31"] {
+        let odd = format!(
+            "insert into outbox_event (event_type, payload, occurred_at)
+                values ('test.step', '6', '{moment}');"
+        );
+        mariadb(backend, &format!("{STRANGE_SESSION} {odd} commit;"));
+        assert_eq!(next(&mut hears, 1).await, [6], "{moment}");
+    }
+    handle.stop().await.unwrap();
+    assert!(hears.try_recv().is_err(), "neither the rolled back nor the bad row is heard of");
+    place.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -155,6 +194,20 @@ async fn check_bad_row(place: &Place) {
     let event = place.event_with(&id, Status::Dead).await;
     let error = event.last_error.unwrap();
     assert!(error.starts_with("the headers are not a JSON object of texts"), "{error}");
+}
+
+fn mariadb(backend: &MysqlBackend, sql: &str) {
+    let url = std::env::var("PILLARBOX_MYSQL_URL").unwrap();
+    let options: sqlx::mysql::MySqlConnectOptions = url.parse().unwrap();
+    let mut command = Command::new("mariadb");
+    let (host, port) = (options.get_host(), options.get_port().to_string());
+    command.args(["--no-defaults", "--protocol=tcp", "--host", host, "--port", &port]);
+    command.args(["--user", options.get_username(), backend.database()]);
+    let user = url.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
+    if let Some((_, password)) = user.and_then(|(user, _)| user.split_once(':')) {
+        command.env("MYSQL_PWD", password);
+    }
+    assert!(run(command, sql), "{sql}");
 }
 
 fn psql(backend: &PostgresBackend, sql: &str) {

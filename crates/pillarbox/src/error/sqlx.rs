@@ -41,8 +41,15 @@ impl Error {
 }
 
 fn classify(answer: &dyn DatabaseError) -> (ErrorKind, String) {
-    let code = answer.code().unwrap_or_default();
-    if is_transient(&code) {
+    let code = match number(answer) {
+        Some(number) => number.to_string().into(),
+        None => answer.code().unwrap_or_default(),
+    };
+    let passes = match number(answer) {
+        Some(number) => is_transient_number(number),
+        None => is_transient(&code),
+    };
+    if passes {
         return (ErrorKind::Unavailable, format!("the database is busy (code={code})"));
     }
     if is_missing_table(&code, answer.message()) {
@@ -50,6 +57,18 @@ fn classify(answer: &dyn DatabaseError) -> (ErrorKind, String) {
         return (ErrorKind::Schema, message.to_owned());
     }
     (ErrorKind::Database, format!("the database refused the statement (code={code})"))
+}
+
+/// MySQL's error number, which says more than its SQLSTATE; `None` for other databases.
+#[cfg(feature = "mysql")]
+pub(crate) fn number(answer: &dyn DatabaseError) -> Option<u16> {
+    let answer = answer.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
+    answer.map(sqlx::mysql::MySqlDatabaseError::number)
+}
+
+#[cfg(not(feature = "mysql"))]
+pub(crate) fn number(_: &dyn DatabaseError) -> Option<u16> {
+    None
 }
 
 /// PostgreSQL's SQLSTATE has five characters; SQLite's result codes are shorter numbers.
@@ -62,8 +81,28 @@ fn is_transient(code: &str) -> bool {
     code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13))
 }
 
+/// The MySQL family's numbers; some mean different things on MySQL and MariaDB and are left out.
+fn is_transient_number(number: u16) -> bool {
+    matches!(
+        number,
+        // Lock wait timeout, deadlock, a lock not to be had at once, a row changed under a snapshot.
+        1205 | 1213 | 3572 | 1020
+        // Too many connections, of this user, or of its hourly ration; too many transactions.
+        | 1040 | 1203 | 1226 | 1637
+        // Going down, killed, interrupted, or out of its statement time.
+        | 1053 | 1077 | 1079 | 1927 | 1317 | 1969 | 3024
+        // The connection is gone, or its packets are.
+        | 1152
+            ..=1161 | 1184 | 2006 | 2013
+        // Disk, table or lock table full.
+        | 1021 | 1114 | 1206
+        // Read only: a primary on its way to be a replica; a fresh connection finds the new one.
+        | 1290 | 1792 | 1836
+    )
+}
+
 fn is_missing_table(code: &str, message: &str) -> bool {
-    code == "42P01" || (code == "1" && message.starts_with("no such table"))
+    code == "42P01" || code == "1146" || (code == "1" && message.starts_with("no such table"))
 }
 
 #[cfg(test)]
@@ -75,6 +114,12 @@ mod tests {
         for passing in ["40001", "40P01", "08006", "53300", "57P01", "55P03", "5", "517", "6", "13"]
         {
             assert!(is_transient(passing), "{passing}");
+        }
+        for passing in [1205, 1213, 1040, 1053, 1158, 2013] {
+            assert!(is_transient_number(passing), "{passing}");
+        }
+        for lasting in [1062, 1146, 1064, 1406, 4025] {
+            assert!(!is_transient_number(lasting), "{lasting}");
         }
         for lasting in ["23505", "42P01", "22001", "1", "19", "2067", ""] {
             assert!(!is_transient(lasting), "{lasting}");

@@ -1,5 +1,7 @@
 //! Transactions of sqlx.
 
+#[cfg(feature = "mysql")]
+mod mysql;
 mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -52,6 +54,17 @@ impl<DB: Dialect> Tx for &mut Transaction<'_, DB> {
 
     async fn accept(self, accept: &Accept<'_>) -> Result<Accepted> {
         DB::accept(self, accept).await
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl Tx for &mut sqlx::MySqlConnection {
+    async fn insert(self, insert: &Insert<'_>) -> Result<()> {
+        insert_on::<sqlx::MySql>(self, insert).await
+    }
+
+    async fn accept(self, accept: &Accept<'_>) -> Result<Accepted> {
+        accept_on::<sqlx::MySql>(self, accept).await
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use sqlx::Pool;
 
 use super::{Dialect, require_transaction};
+use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::pooled::PooledTx;
 use crate::tx::{Begin, Insert, OpenTx};
@@ -14,8 +15,12 @@ pub struct SqlxTx<DB: Dialect>(PooledTx<DB>);
 
 impl<DB: Dialect> SqlxTx<DB> {
     /// Nothing is written once sqlx believes the transaction over: it would commit by itself.
-    fn live(&mut self) -> Result<&mut DB::Connection> {
+    async fn live(&mut self) -> Result<&mut DB::Connection> {
         require_transaction::<DB>(&self.0)?;
+        if !self.0.is_sound().await {
+            let message = "a statement was dropped half-way, what the transaction holds is unknown";
+            return Err(Error::new(ErrorKind::NoTransaction, message));
+        }
         Ok(&mut self.0)
     }
 }
@@ -46,24 +51,26 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
     }
 
     async fn insert(&mut self, insert: &Insert<'_>) -> Result<()> {
-        DB::insert(self.live()?, insert).await
+        DB::insert(self.live().await?, insert).await
     }
 
     async fn prove(&mut self) -> Result<()> {
-        DB::prove(self.live()?).await
+        DB::prove(self.live().await?).await
     }
 
     async fn savepoint(&mut self) -> Result<()> {
         // On SQLite a savepoint outside of a transaction would begin one, and hide that ours ended.
-        DB::prove(self.live()?).await?;
+        DB::prove(self.live().await?).await?;
         Ok(self.0.savepoint().await?)
     }
 
     async fn release(&mut self) -> Result<()> {
+        self.live().await?;
         Ok(self.0.release().await?)
     }
 
     async fn rollback_to(&mut self) -> Result<()> {
+        self.live().await?;
         Ok(self.0.rollback_to().await?)
     }
 
@@ -85,8 +92,10 @@ fn commit_failed(source: sqlx::Error) -> Error {
     let answered = match &source {
         sqlx::Error::Database(answer) => {
             let code = answer.code().unwrap_or_default();
-            // A server that goes down may have committed before it said goodbye.
-            !(code.len() == 5 && (code.starts_with("08") || code.starts_with("57P")))
+            // A server that goes down may have committed before it said goodbye; MySQL, before
+            // it was killed, or failed to write what else goes with a commit.
+            let goodbye = ["08", "57P", "70100"].iter().any(|goodbye| code.starts_with(goodbye));
+            !(code.len() == 5 && goodbye) && number(&**answer) != Some(1180)
         }
         _ => false,
     };

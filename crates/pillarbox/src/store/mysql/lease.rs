@@ -1,0 +1,110 @@
+//! Who is alive, and who holds which shard.
+
+use serde_json::json;
+use sqlx::Row as _;
+
+use super::{MysqlStore, sql};
+use crate::clock::micros;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, OwnerId, ShardId};
+use crate::store::{Holding, Lease, Origin, Renewal, Take};
+
+pub(super) async fn join(store: &MysqlStore, lease: &Lease) -> Result<()> {
+    let mut call = store.lease_call().await?;
+    let joined = sqlx::query(store.sql(sql::JOIN))
+        .bind(lease.owner.as_str())
+        .bind(micros(lease.length))
+        .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
+        .execute(&mut *call)
+        .await;
+    call.end();
+    joined?;
+    Ok(())
+}
+
+/// sqlx asks for the rows found, not only those changed: a renewal to the same moment counts.
+pub(super) async fn renew(store: &MysqlStore, lease: &Lease) -> Result<Renewal> {
+    let mut call = store.lease_call().await?;
+    let renewed = sqlx::query(store.sql(sql::RENEW))
+        .bind(micros(lease.length))
+        .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
+        .bind(lease.owner.as_str())
+        .execute(&mut *call)
+        .await;
+    call.end();
+    if renewed?.rows_affected() == 0 { Ok(Renewal::Lost) } else { Ok(Renewal::Kept) }
+}
+
+pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>> {
+    let mut tx = store.begin_move().await?;
+    sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
+    sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut *tx).await?;
+    let entered: bool = sqlx::query_scalar(store.sql(sql::IS_OWNER))
+        .bind(take.owner.as_str())
+        .fetch_one(&mut *tx)
+        .await?;
+    let mut free = Vec::new();
+    if entered {
+        let rows = sqlx::query(store.sql(sql::FREE))
+            .bind(take.owner.as_str())
+            .bind(take.owner.as_str())
+            .bind(json!(take.held.iter().map(|shard| shard.0).collect::<Vec<_>>()).to_string())
+            .bind(i64::from(take.most))
+            .fetch_all(&mut *tx)
+            .await?;
+        for row in rows {
+            let lapsed: bool = row.try_get("lapsed")?;
+            free.push(Holding {
+                shard: ShardId(row.try_get("shard")?),
+                epoch: Epoch(row.try_get("epoch")?),
+                origin: if lapsed { Origin::Lapsed } else { Origin::Free },
+            });
+        }
+    }
+    if !free.is_empty() {
+        let taken = sqlx::query(store.sql(sql::TAKE))
+            .bind(list(&free))
+            .bind(take.owner.as_str())
+            .execute(&mut *tx)
+            .await?;
+        if taken.rows_affected() != free.len() as u64 {
+            let message = "a shard moved while it was taken: someone writes to outbox_shard";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+    }
+    tx.commit().await?;
+    let next = |holding: Holding| Holding { epoch: Epoch(holding.epoch.0 + 1), ..holding };
+    Ok(free.into_iter().map(next).collect())
+}
+
+pub(super) async fn release(
+    store: &MysqlStore,
+    owner: &OwnerId,
+    holdings: &[Holding],
+) -> Result<u64> {
+    let mut holdings = holdings.to_vec();
+    holdings.sort_unstable_by_key(|holding| holding.shard);
+    let mut call = store.lease_call().await?;
+    let released = sqlx::query(store.sql(sql::RELEASE))
+        .bind(list(&holdings))
+        .bind(owner.as_str())
+        .execute(&mut *call)
+        .await;
+    call.end();
+    Ok(released?.rows_affected())
+}
+
+pub(super) async fn leave(store: &MysqlStore, owner: &OwnerId) -> Result<()> {
+    let mut tx = store.begin_move().await?;
+    sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
+    sqlx::query(store.sql(sql::RELEASE_ALL)).bind(owner.as_str()).execute(&mut *tx).await?;
+    sqlx::query(store.sql(sql::REMOVE_OWNER)).bind(owner.as_str()).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// Shards and epochs as the statements unpack them.
+fn list(holdings: &[Holding]) -> String {
+    let pairs = holdings.iter().map(|holding| json!([holding.shard.0, holding.epoch.0]));
+    json!(pairs.collect::<Vec<_>>()).to_string()
+}

@@ -1,0 +1,75 @@
+//! Migrations: append-only, one process at a time. DDL commits as it goes, so each statement is
+//! written to be run again.
+
+use sqlx::{AssertSqlSafe, MySqlConnection, Row as _};
+
+use super::{MysqlStore, server, sql};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Layout, schema};
+
+/// Every migration in order; its place, from 1, is its version.
+const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/mysql/0001_outbox.sql")];
+
+/// A lock's name has 64 characters at most, a database's alone may have as many.
+const LOCK: &str =
+    "select get_lock(concat('pillarbox:', left(sha2(concat(database(), ':', ?), 256), 40)), 60)";
+
+const CREATE_VERSIONS: &str = "
+create table if not exists {p}outbox_migration (
+    version int not null primary key,
+    applied_at datetime(6) not null default (utc_timestamp(6))
+) engine = innodb";
+
+const NOTE_VERSION: &str = "insert into {p}outbox_migration (version) values (?)";
+
+/// The lock is the connection's, which is closed in every case: whatever happens, it is let go.
+pub(super) async fn migrate(store: &MysqlStore) -> Result<()> {
+    let mut connection = store.relay.acquire().await?;
+    connection.close_on_drop();
+    let server = server::of(&mut connection).await?;
+    lock(store, &mut connection).await?;
+    sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *connection).await?;
+    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *connection).await?;
+    schema::refuse_newer(done, MIGRATIONS.len())?;
+    for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
+        let migration = store.tables.render(migration).replace("{nopad}", server.nopad());
+        sqlx::raw_sql(AssertSqlSafe(migration)).execute(&mut *connection).await?;
+        sqlx::query(store.sql(NOTE_VERSION)).bind(version).execute(&mut *connection).await?;
+    }
+    connection.close().await?;
+    Ok(())
+}
+
+/// The lock names the database and prefix, so that only processes of one house wait.
+async fn lock(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<()> {
+    let locked: Option<i64> =
+        sqlx::query_scalar(LOCK).bind(store.tables.prefix().as_str()).fetch_one(connection).await?;
+    if locked == Some(1) {
+        return Ok(());
+    }
+    let message = "another process has been migrating these tables for a minute";
+    Err(Error::new(ErrorKind::Unavailable, message))
+}
+
+pub(super) async fn layout(store: &MysqlStore) -> Result<Layout> {
+    let mut call = store.call().await?;
+    let answer = check(store, &mut call).await;
+    call.end();
+    answer
+}
+
+async fn check(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<Layout> {
+    server::of(connection).await?;
+    let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *connection).await?;
+    schema::refuse_other(done, MIGRATIONS.len())?;
+    let row = sqlx::query(store.sql(sql::LAYOUT)).fetch_one(connection).await?;
+    let refuse = |message| Err(Error::new(ErrorKind::Configuration, message));
+    if row.try_get("replica")? {
+        return refuse("this server is a replica, or read only: connect to the primary");
+    }
+    if row.try_get("logs_statements")? {
+        return refuse("this server logs statements: set binlog_format to MIXED or ROW");
+    }
+    let claim: String = row.try_get("claim")?;
+    schema::layout(&claim, row.try_get("shards")?)
+}

@@ -1,0 +1,186 @@
+//! Every statement of the MySQL store; `{p}` is the table prefix.
+//!
+//! They run on connections that the store has set up: see [`super::SESSION`]. Lists come as one
+//! JSON array of arrays, since there are no arrays to bind; `straight_join` makes them drive, so
+//! that rows are found by primary key and locked in the order of the list.
+
+/// The newest migration laid down.
+pub(super) const VERSION: &str =
+    "select coalesce(max(version), 0) as version from {p}outbox_migration";
+
+/// MariaDB 12 says `OFF` where all others say 0. At READ COMMITTED the server refuses every write
+/// where it would have to log statements.
+pub(super) const LAYOUT: &str = "
+select shards, claim,
+    cast(@@global.read_only as char) not in ('0', 'OFF')
+        or cast(@@global.innodb_read_only as char) not in ('0', 'OFF') as replica,
+    @@global.log_bin = 1 and @@session.binlog_format = 'STATEMENT' as logs_statements
+from {p}outbox_setting where id = 1";
+
+pub(super) const JOIN: &str = "
+insert into {p}outbox_owner (owner, lease_until, wants)
+values (?, utc_timestamp(6) + interval ? microsecond, ?)
+on duplicate key update lease_until = values(lease_until), wants = values(wants)";
+
+pub(super) const RENEW: &str = "
+update {p}outbox_owner
+set lease_until = utc_timestamp(6) + interval ? microsecond, wants = ?
+where owner = ?";
+
+/// Moves are rare: one row lock lets them happen one after the other.
+pub(super) const LOCK_MOVES: &str = "select shards from {p}outbox_setting where id = 1 for update";
+
+pub(super) const REMOVE_LAPSED: &str =
+    "delete from {p}outbox_owner where lease_until < utc_timestamp(6)";
+
+pub(super) const IS_OWNER: &str =
+    "select exists (select 1 from {p}outbox_owner where owner = ?) as entered";
+
+/// Without a lock, which would wait for every shard that a living owner settles in: moves happen
+/// one after the other, so what is free here is free until TAKE.
+pub(super) const FREE: &str = "
+select s.shard, s.epoch, s.owner is not null and s.owner <> ? as lapsed
+from {p}outbox_shard s
+where s.owner is null
+   or s.owner = ? and not json_contains(?, s.shard)
+   or not exists (select 1 from {p}outbox_owner o where o.owner = s.owner)
+order by s.shard
+limit ?";
+
+/// In order of shard, as every statement that locks shards, so that none waits in a circle.
+/// The lock waits for a settle under way: its verdicts count, later ones do not.
+pub(super) const TAKE: &str = "
+update json_table(?, '$[*]' columns (shard smallint path '$[0]', epoch bigint path '$[1]')) f
+straight_join {p}outbox_shard s on s.shard = f.shard
+set s.owner = ?, s.epoch = s.epoch + 1
+where s.epoch = f.epoch";
+
+pub(super) const RELEASE: &str = "
+update json_table(?, '$[*]' columns (shard smallint path '$[0]', epoch bigint path '$[1]')) h
+straight_join {p}outbox_shard s on s.shard = h.shard
+set s.owner = null
+where s.owner = ? and s.epoch = h.epoch";
+
+pub(super) const RELEASE_ALL: &str =
+    "update {p}outbox_shard set owner = null where owner = ? order by shard";
+
+pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner = ?";
+
+/// One shard of a read; several stand in one statement, joined by UNION ALL, so that all of them
+/// and the probes see one snapshot. Not-due and held rows come too: the head of a key counts
+/// whether it is due or not. The probe runs above a floor only. A date that is none is due, and
+/// happened in 1970.
+pub(super) const READ: &str = "(
+select
+    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
+    coalesce(timestampdiff(microsecond, utc_timestamp(6), e.available_at), 0) as due_in,
+    ? > 0 and e.ordering_key is not null and exists (
+        select 1 from {p}outbox_event o
+        where o.pending_key = e.ordering_key and o.seq <= ?
+    ) as behind,
+    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.partition_key, e.tenant_id, e.payload, e.payload_bytes, e.content_type, e.headers,
+    coalesce(timestampdiff(microsecond, '1970-01-01', e.occurred_at), 0) as occurred_at
+from {p}outbox_event e
+where e.pending_shard = ? and e.seq > ?
+order by e.seq
+limit ?)";
+
+pub(super) const READ_KEY: &str = "
+select
+    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
+    coalesce(timestampdiff(microsecond, utc_timestamp(6), e.available_at), 0) as due_in,
+    false as behind,
+    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.partition_key, e.tenant_id, e.payload, e.payload_bytes, e.content_type, e.headers,
+    coalesce(timestampdiff(microsecond, '1970-01-01', e.occurred_at), 0) as occurred_at
+from {p}outbox_event e
+where e.pending_key = ? and e.shard = ?
+order by e.seq
+limit ?";
+
+/// The fence is a lock, not a look: a takeover waits for the end of this transaction, and this
+/// statement sees a takeover that came first.
+pub(super) const FENCE: &str = "
+select s.shard
+from json_table(?, '$[*]' columns (shard smallint path '$[0]', epoch bigint path '$[1]')) f
+straight_join {p}outbox_shard s on s.shard = f.shard
+where s.owner = ? and s.epoch = f.epoch
+for update";
+
+/// Which verdicts apply, where not all of them do: nothing says which rows an UPDATE changed.
+pub(super) const SETTLE_PICK: &str = "
+select e.seq
+from json_table(?, '$[*]' columns (seq bigint path '$[0]', token int path '$[1]')) v
+straight_join {p}outbox_event e on e.seq = v.seq
+where e.lock_token = v.token and e.status in (0, 2)
+for update";
+
+pub(super) const SETTLE_DELETE: &str = "
+delete e
+from json_table(?, '$[*]' columns (seq bigint path '$[0]', token int path '$[1]')) v
+straight_join {p}outbox_event e on e.seq = v.seq
+where e.lock_token = v.token and e.status in (0, 2)";
+
+/// `tried` is 1 where the attempt counts. The token grows with every verdict, so that a settle
+/// which is repeated after an unknown outcome changes nothing.
+pub(super) const SETTLE_MARK: &str = "
+update json_table(?, '$[*]' columns (
+        seq bigint path '$[0]', token int path '$[1]', status smallint path '$[2]',
+        tried int path '$[3]', delay bigint path '$[4]',
+        error varchar(4000) character set utf8mb4 path '$[5]',
+        route varchar(256) character set utf8mb4 path '$[6]')) v
+straight_join {p}outbox_event e on e.seq = v.seq
+set e.status = v.status,
+    e.attempts = least(cast(e.attempts as signed) + v.tried, 2147483647),
+    e.crashes = 0,
+    e.available_at = case v.status
+        when 2 then utc_timestamp(6) + interval v.delay microsecond
+        else e.available_at end,
+    e.done_at = case v.status when 2 then null else utc_timestamp(6) end,
+    e.settled_by = v.route,
+    e.last_error = coalesce(v.error, e.last_error),
+    e.lock_token = e.lock_token % 2147483647 + 1
+where e.lock_token = v.token and e.status in (0, 2)";
+
+/// The token grows, so that a verdict still under way cannot swallow the replay.
+pub(super) const REPLAY: &str = "
+update {p}outbox_event
+set status = 0, attempts = 0, crashes = 0, available_at = utc_timestamp(6), done_at = null,
+    lock_token = lock_token % 2147483647 + 1
+where event_id = ? and status in (3, 4)";
+
+/// A row that is replayed while this waits for its lock is looked at again, and stays.
+pub(super) const PURGE: &str = "
+delete from {p}outbox_event
+where status in (1, 3) and status = ? and done_at < utc_timestamp(6) - interval ? microsecond
+order by done_at
+limit ?";
+
+pub(super) const STATS: &str = "
+select
+    count(case status when 0 then 1 end) as new,
+    count(case status when 2 then 1 end) as retry,
+    count(case status when 4 then 1 end) as held,
+    timestampdiff(microsecond,
+        min(case when status in (0, 2) and available_at <= utc_timestamp(6) then available_at end),
+        utc_timestamp(6)) as oldest_lag,
+    (select count(*) from {p}outbox_event where status = 3) as dead,
+    (select count(*) from {p}outbox_owner where lease_until >= utc_timestamp(6)) as owners,
+    (select count(*) from {p}outbox_shard s
+        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= utc_timestamp(6)
+    ) as owned_shards
+from {p}outbox_event
+where pending_shard is not null";
+
+pub(super) const EVENT: &str = "
+select
+    seq, shard, ordering_key, lock_token, status, attempts, settled_by, last_error,
+    coalesce(timestampdiff(microsecond, '1970-01-01', available_at), 0) as available_at,
+    coalesce(timestampdiff(microsecond, '1970-01-01', created_at), 0) as created_at,
+    timestampdiff(microsecond, '1970-01-01', done_at) as done_at,
+    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
+    payload, payload_bytes, content_type, headers,
+    coalesce(timestampdiff(microsecond, '1970-01-01', occurred_at), 0) as occurred_at
+from {p}outbox_event
+where event_id = ?";
