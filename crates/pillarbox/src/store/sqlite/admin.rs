@@ -6,9 +6,10 @@ use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row as _, Sqlite};
 
+use super::SqliteStore;
 use super::migrate::mode;
 use super::read::{attempts, event as event_of, status, text};
-use super::{SqliteStore, sql};
+use super::sql::admin as sql;
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
@@ -20,8 +21,8 @@ use crate::store::{
 
 pub(super) async fn dead_letters(store: &SqliteStore, list: &List) -> Result<Vec<DeadLetter>> {
     let statement = match list.direction {
-        Direction::NewestFirst => sql::admin::DEAD_LETTERS_NEWEST_FIRST,
-        Direction::OldestFirst => sql::admin::DEAD_LETTERS_OLDEST_FIRST,
+        Direction::NewestFirst => sql::DEAD_LETTERS_NEWEST_FIRST,
+        Direction::OldestFirst => sql::DEAD_LETTERS_OLDEST_FIRST,
     };
     let ends = Ends::of(&list.filter).after(list);
     let rows = bind(sqlx::query(store.sql(statement)), &list.filter, ends)
@@ -32,7 +33,7 @@ pub(super) async fn dead_letters(store: &SqliteStore, list: &List) -> Result<Vec
 }
 
 pub(super) async fn count_dead(store: &SqliteStore, filter: &Filter) -> Result<u64> {
-    let query = sqlx::query(store.sql(sql::admin::COUNT_DEAD));
+    let query = sqlx::query(store.sql(sql::COUNT_DEAD));
     let row = bind(query, filter, Ends::of(filter)).fetch_one(&store.pool).await?;
     let count: i64 = row.try_get(0)?;
     Ok(u64::try_from(count).unwrap_or(0))
@@ -108,9 +109,9 @@ fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
 pub(super) async fn operate(store: &SqliteStore, operation: &Operation) -> Result<Vec<EventId>> {
     operation.check()?;
     let (note, change) = match operation.action {
-        Action::Replay => (sql::admin::NOTE_DEAD, sql::admin::REPLAY),
-        Action::Skip => (sql::admin::NOTE_HELD, sql::admin::SKIP),
-        Action::Discard => (sql::admin::NOTE_DEAD, sql::admin::DISCARD),
+        Action::Replay => (sql::NOTE_DEAD, sql::REPLAY),
+        Action::Skip => (sql::NOTE_HELD, sql::SKIP),
+        Action::Discard => (sql::NOTE_DEAD, sql::DISCARD),
     };
     let ids: Vec<&str> = operation.ids.iter().map(EventId::as_str).collect();
     let ids = serde_json::to_string(&ids).expect("texts only");
@@ -128,7 +129,7 @@ pub(super) async fn operate(store: &SqliteStore, operation: &Operation) -> Resul
 }
 
 pub(super) async fn trail(store: &SqliteStore, id: &EventId) -> Result<Vec<AuditEntry>> {
-    let rows = sqlx::query(store.sql(sql::admin::TRAIL))
+    let rows = sqlx::query(store.sql(sql::TRAIL))
         .bind(id.as_str())
         .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
         .fetch_all(&store.pool)
@@ -151,11 +152,11 @@ fn audit_entry(row: &SqliteRow) -> Result<AuditEntry> {
 
 pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
     let statement = match purge.kind {
-        PurgeKind::Done => sql::admin::PURGE_DONE,
-        PurgeKind::Dead => sql::admin::PURGE_DEAD,
-        PurgeKind::Audit => sql::admin::PURGE_AUDIT,
-        PurgeKind::Inbox => sql::admin::PURGE_INBOX,
-        PurgeKind::Any => sql::admin::PURGE_ANY,
+        PurgeKind::Done => sql::PURGE_DONE,
+        PurgeKind::Dead => sql::PURGE_DEAD,
+        PurgeKind::Audit => sql::PURGE_AUDIT,
+        PurgeKind::Inbox => sql::PURGE_INBOX,
+        PurgeKind::Any => sql::PURGE_ANY,
     };
     let mut tx = store.begin().await?;
     if purge.kind == PurgeKind::Any {
@@ -171,7 +172,7 @@ pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
 }
 
 pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<StoredEvent>> {
-    let query = sqlx::query(store.sql(sql::admin::EVENT)).bind(id.as_str());
+    let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
     let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
     let done_at: Option<i64> = row.try_get("done_at")?;
     Ok(Some(StoredEvent {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::SqliteStore;
 use super::read::pending;
 use super::settle::{Alike, Batch, json};
-use super::{SqliteStore, sql};
+use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
@@ -18,7 +19,7 @@ pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pend
         if left <= 0 {
             break;
         }
-        let rows = sqlx::query(store.sql(sql::claim::CLAIM))
+        let rows = sqlx::query(store.sql(sql::CLAIM))
             .bind(claim.owner.as_str())
             .bind(shard.0)
             .bind(left)
@@ -39,7 +40,7 @@ pub(super) async fn renew_rows(store: &SqliteStore, renew: &RenewRows) -> Result
     let mut tx = store.begin().await?;
     let mut kept = Vec::new();
     for ((shard, token), seqs) in by_token(&renew.rows) {
-        let renewed: Vec<i64> = sqlx::query_scalar(store.sql(sql::claim::RENEW_ROWS))
+        let renewed: Vec<i64> = sqlx::query_scalar(store.sql(sql::RENEW_ROWS))
             .bind(json(&seqs))
             .bind(shard.0)
             .bind(token.0)
@@ -61,7 +62,7 @@ pub(super) async fn release_rows(
     let mut tx = store.begin().await?;
     let mut released = 0;
     for ((shard, token), seqs) in by_token(rows) {
-        let update = sqlx::query(store.sql(sql::claim::RELEASE_ROWS))
+        let update = sqlx::query(store.sql(sql::RELEASE_ROWS))
             .bind(json(&seqs))
             .bind(shard.0)
             .bind(token.0)

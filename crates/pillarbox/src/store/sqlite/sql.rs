@@ -171,6 +171,3 @@ select
     attempts, last_error
 from {p}outbox_event
 where seq in (select value from json_each(?1))";
-
-#[cfg(test)]
-mod tests;

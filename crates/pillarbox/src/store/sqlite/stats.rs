@@ -3,8 +3,9 @@
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
+use super::SqliteStore;
 use super::read::text;
-use super::{SqliteStore, sql};
+use super::sql::admin as sql;
 use crate::clock::from_micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
@@ -12,7 +13,7 @@ use crate::pooled::PooledTx;
 use crate::store::{Breakdown, MAX_TYPES, ShardStats, Stats, TypeStats};
 
 pub(super) async fn stats(store: &SqliteStore) -> Result<Stats> {
-    let row = sqlx::query(store.sql(sql::admin::STATS)).fetch_one(&store.pool).await?;
+    let row = sqlx::query(store.sql(sql::STATS)).fetch_one(&store.pool).await?;
     let oldest_lag: Option<i64> = row.try_get("oldest_lag")?;
     Ok(Stats {
         new: count(&row, "new")?,
@@ -28,13 +29,12 @@ pub(super) async fn stats(store: &SqliteStore) -> Result<Stats> {
 /// In one transaction that only reads, so that the counts are of one moment and nobody waits.
 pub(super) async fn breakdown(store: &SqliteStore) -> Result<Breakdown> {
     let mut tx = PooledTx::begin(&store.pool, None).await?;
-    let shards = sqlx::query(store.sql(sql::admin::SHARD_STATS)).fetch_all(&mut *tx).await?;
-    let types = sqlx::query(store.sql(sql::admin::TYPE_STATS))
+    let shards = sqlx::query(store.sql(sql::SHARD_STATS)).fetch_all(&mut *tx).await?;
+    let types = sqlx::query(store.sql(sql::TYPE_STATS))
         .bind(i64::try_from(MAX_TYPES).unwrap_or(i64::MAX))
         .fetch_all(&mut *tx)
         .await?;
-    let done: i64 =
-        sqlx::query_scalar(store.sql(sql::admin::COUNT_DONE)).fetch_one(&mut *tx).await?;
+    let done: i64 = sqlx::query_scalar(store.sql(sql::COUNT_DONE)).fetch_one(&mut *tx).await?;
     tx.commit().await?;
     Ok(Breakdown {
         done: u64::try_from(done).unwrap_or(0),
