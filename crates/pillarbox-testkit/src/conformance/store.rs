@@ -69,6 +69,7 @@ macro_rules! store_conformance {
                 rows_come_in_the_order_of_their_transaction,
                 rows_come_by_seq_within_a_shard,
                 a_key_is_always_in_one_shard,
+                keys_are_compared_byte_for_byte,
                 a_late_commit_is_read_from_the_head,
                 a_read_begins_above_its_floor,
                 a_row_behind_a_new_one_of_its_key_says_so,

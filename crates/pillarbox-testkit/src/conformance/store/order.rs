@@ -52,6 +52,34 @@ pub async fn a_key_is_always_in_one_shard<B: Backend>(backend: &B) {
     assert_eq!(shard_of.len(), 30, "`order/7` is one key, however it came about");
 }
 
+/// Keys that differ in case, accents, normal form or trailing spaces are different lines.
+pub async fn keys_are_compared_byte_for_byte<B: Backend>(backend: &B) {
+    let keys = ["a", "A", "a ", "a  ", " a", "á", "a\u{301}", "ß", "ss", " ", "  "];
+    emit(backend, keys.iter().map(|key| keyed(key))).await;
+    let ids = emit(backend, keys.iter().map(|key| keyed(key))).await;
+    let store = backend.store();
+
+    let rows = read_all(backend).await;
+    for (key, id) in keys.iter().zip(&ids) {
+        assert_eq!(row(&rows, id).key.as_deref(), Some(*key));
+        let read = ReadKey { shard: row(&rows, id).shard, key: (*key).to_owned(), limit: ALL };
+        let line = store.read_key(&read).await.unwrap();
+        assert_eq!(line.len(), 2, "{key:?} is a line of two");
+        assert_eq!(id_of(&line[1]), id);
+    }
+
+    // Only the first `a` is left below the floor: of all the later ones, only `a` waits for it.
+    let owner = Owner::of_all(backend).await;
+    let firsts: Vec<_> = rows.iter().filter(|row| !ids.contains(id_of(row))).collect();
+    let (first, others) = (firsts.iter().map(|row| row.seq).min().unwrap(), firsts.iter());
+    let others = others.filter(|row| row.seq != first);
+    let settled = owner.settle(others.map(|row| owner.settlement(row, Verdict::Done)).collect());
+    assert_eq!(settled.await.applied.len(), keys.len() - 1);
+    for row in read_above(backend, first).await {
+        assert_eq!(row.behind, row.key.as_deref() == Some("a"), "{:?}", row.key);
+    }
+}
+
 /// A transaction that commits late with a low seq is still found, in its place.
 pub async fn a_late_commit_is_read_from_the_head<B: Backend>(backend: &B) {
     if lacks(backend, Need::ConcurrentWriters) {

@@ -1,0 +1,227 @@
+//! What only MySQL and MariaDB do: transactions that end without a word, locks over gaps.
+
+#![allow(clippy::unwrap_used, reason = "a surprise fails the test")]
+#![cfg(feature = "mysql")]
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use pillarbox::store::{Holding, Lease, Pending, Purge, Read, Settle, Settlement, ShardRead, Take};
+use pillarbox::{Envelope, ErrorKind, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Verdict};
+use pillarbox_testkit::fake::cut;
+use pillarbox_testkit::{Backend, Hold, MysqlBackend, run};
+use sqlx::mysql::MySqlPoolOptions;
+
+macro_rules! on_mysql {
+    ($($case:ident),+ $(,)?) => { mod mysql { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $case() {
+            let path = concat!(module_path!(), "::", stringify!($case));
+            super::run::<super::MysqlBackend>(path, super::$case).await;
+        }
+    )+ } };
+}
+
+on_mysql! {
+    ddl_in_a_transaction_lets_no_emit_through,
+    a_session_without_autocommit_is_refused,
+    a_session_that_is_not_strict_lets_no_ghost_through,
+    an_emit_dropped_anywhere_leaves_nothing,
+    an_open_emit_stops_nothing_that_a_relay_does,
+    a_settle_that_waits_stops_no_emit,
+    a_settle_gives_up_a_lock_it_cannot_have,
+}
+
+/// DDL commits what went before, and what follows would commit by itself.
+async fn ddl_in_a_transaction_lets_no_emit_through(backend: &MysqlBackend) {
+    let outbox = Outbox::new();
+    let mut own = backend.sqlx_pool().begin().await.unwrap();
+    sqlx::raw_sql("create table surprise (id int)").execute(&mut *own).await.unwrap();
+    let refused = outbox.emit_envelope(&mut own, keyed("a")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoTransaction);
+    own.rollback().await.unwrap();
+
+    for emits in [0, 1, 3] {
+        let mut tx = outbox.begin(backend.sqlx_pool()).await.unwrap();
+        for _ in 0..emits {
+            tx.emit_envelope(keyed("a")).await.unwrap();
+        }
+        sqlx::raw_sql("alter table surprise comment 'x'").execute(&mut *tx).await.unwrap();
+        let refused = tx.commit().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NoTransaction, "with {emits} events");
+    }
+
+    assert_eq!(backend.store().stats().await.unwrap().new, 0);
+}
+
+/// There a new transaction begins in silence where the old one ended.
+async fn a_session_without_autocommit_is_refused(backend: &MysqlBackend) {
+    for emits in [0, 1] {
+        let mut tx = Outbox::new().begin(backend.sqlx_pool()).await.unwrap();
+        sqlx::raw_sql("set autocommit = 0").execute(&mut *tx).await.unwrap();
+        for _ in 0..emits {
+            tx.emit_envelope(keyed("a")).await.unwrap();
+        }
+
+        tx.commit().await.unwrap_err();
+
+        assert_eq!(backend.store().stats().await.unwrap().new, 0);
+    }
+}
+
+/// There a null becomes an empty text, and a check has to refuse it.
+async fn a_session_that_is_not_strict_lets_no_ghost_through(backend: &MysqlBackend) {
+    for emits in [1, 3] {
+        let mut tx = Outbox::new().begin(backend.sqlx_pool()).await.unwrap();
+        sqlx::raw_sql("set sql_mode = ''; rollback").execute(&mut *tx).await.unwrap();
+        for _ in 0..emits {
+            tx.emit_envelope(keyed("a")).await.unwrap();
+        }
+
+        let refused = tx.commit().await.unwrap_err();
+
+        assert_eq!(refused.kind(), ErrorKind::NoTransaction);
+        assert_eq!(backend.store().stats().await.unwrap().new, 0);
+    }
+}
+
+/// The caller's own transaction may cost its connection, but never leaves an event.
+async fn an_emit_dropped_anywhere_leaves_nothing(backend: &MysqlBackend) {
+    let outbox = Outbox::new();
+    for polls in 0..1000 {
+        let options = (*backend.sqlx_pool().connect_options()).clone();
+        let pool = MySqlPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        let ended = cut(polls, outbox.emit_envelope(&mut tx, keyed("a"))).await;
+        drop(tx);
+        if let Some(emitted) = ended {
+            emitted.unwrap();
+            assert_eq!(backend.store().stats().await.unwrap().new, 0);
+            return;
+        }
+    }
+    panic!("an emit did not end");
+}
+
+/// Business at the default isolation holds rows and gaps beside those a relay works on.
+async fn an_open_emit_stops_nothing_that_a_relay_does(backend: &MysqlBackend) {
+    let relay = Hands::on(backend).await;
+    let rows = relay.emit_and_read(backend, 6).await;
+    let mut open = backend.sqlx_pool().begin().await.unwrap();
+    for key in ["a", "b", "c"] {
+        Outbox::new().emit_envelope(&mut open, keyed(key)).await.unwrap();
+    }
+
+    let verdicts = [Verdict::Done, Verdict::Delete, Verdict::Done, Verdict::Delete];
+    let settled = relay.settle(rows.iter().zip(verdicts)).await.unwrap();
+    assert_eq!(settled.len(), 4);
+    // Again: what is looked for is not there, and nothing may lock the gap where it was.
+    let again = rows.iter().zip([Verdict::Done, Verdict::Delete, Verdict::Done, Verdict::Delete]);
+    assert_eq!(relay.settle(again).await.unwrap(), []);
+    assert_eq!(relay.store.purge(&Purge::done(Duration::ZERO)).await.unwrap(), 2);
+    assert_eq!(relay.read().await.len(), 2);
+    let take = Take { owner: relay.owner.clone(), most: 64, held: vec![] };
+    assert_eq!(relay.store.take(&take).await.unwrap().len(), 64);
+
+    open.commit().await.unwrap();
+    assert_eq!(relay.read().await.len(), 5);
+}
+
+/// A settle that waits holds its fence and its rows, but no gap that an insert could fall into.
+async fn a_settle_that_waits_stops_no_emit(backend: &MysqlBackend) {
+    let relay = Hands::on(backend).await;
+    let rows = relay.emit_and_read(backend, 4).await;
+    let (stuck, gone) = (&rows[0], &rows[3]);
+    relay.settle([(gone, Verdict::Delete)].into_iter()).await.unwrap();
+    let lock = backend.hold(Hold::Event(stuck.seq)).await;
+
+    // The row that is gone was the last: the gap behind it is where every insert goes.
+    let wanted = [(gone, Verdict::Delete), (&rows[1], Verdict::Delete), (stuck, Verdict::Delete)];
+    let mut settle = pin!(relay.settle(wanted.into_iter()));
+    match select(&mut settle, pin!(backend.blocked(1))).await {
+        Either::Left((settled, _)) => panic!("did not wait: {settled:?}"),
+        Either::Right(_) => {}
+    }
+    for key in ["a", "b", "c", "d"] {
+        let mut tx = Outbox::new().begin(backend.sqlx_pool()).await.unwrap();
+        sqlx::raw_sql("set innodb_lock_wait_timeout = 1").execute(&mut *tx).await.unwrap();
+        tx.emit_envelope(keyed(key)).await.unwrap();
+        tx.commit().await.expect("the insert waits for nobody");
+    }
+    lock.commit().await;
+
+    let mut settled = settle.await.unwrap();
+    settled.sort();
+    assert_eq!(settled, [stuck.seq, rows[1].seq]);
+}
+
+/// A takeover waits for a settle, and the lease must be renewed meanwhile.
+async fn a_settle_gives_up_a_lock_it_cannot_have(backend: &MysqlBackend) {
+    let relay = Hands::on(backend).await;
+    let rows = relay.emit_and_read(backend, 1).await;
+    let lock = backend.hold(Hold::Event(rows[0].seq)).await;
+
+    let error = relay.settle([(&rows[0], Verdict::Done)].into_iter()).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    lock.commit().await;
+    let settled = relay.settle([(&rows[0], Verdict::Done)].into_iter()).await.unwrap();
+    assert_eq!(settled, [rows[0].seq]);
+}
+
+/// A relay's part of the protocol, by hand.
+struct Hands {
+    store: Arc<dyn Store>,
+    owner: OwnerId,
+    holdings: Vec<Holding>,
+}
+
+impl Hands {
+    async fn on(backend: &MysqlBackend) -> Self {
+        let (store, owner) = (backend.store(), OwnerId::generate());
+        let length = Duration::from_secs(3600);
+        store.join(&Lease { owner: owner.clone(), length, wants: 64 }).await.unwrap();
+        let take = Take { owner: owner.clone(), most: 64, held: vec![] };
+        let holdings = store.take(&take).await.unwrap();
+        Self { store, owner, holdings }
+    }
+
+    async fn emit_and_read(&self, backend: &MysqlBackend, count: usize) -> Vec<Pending> {
+        let mut tx = Outbox::new().begin(backend.sqlx_pool()).await.unwrap();
+        for _ in 0..count {
+            tx.emit_envelope(keyed("a")).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        self.read().await
+    }
+
+    async fn read(&self) -> Vec<Pending> {
+        let from_head = |shard| ShardRead { shard: ShardId(shard), floor: Seq::START };
+        let shards = (0..64).map(from_head).collect();
+        self.store.read(&Read { shards, limit: 1000 }).await.unwrap()
+    }
+
+    async fn settle(
+        &self,
+        verdicts: impl Iterator<Item = (&Pending, Verdict)>,
+    ) -> pillarbox::Result<Vec<Seq>> {
+        let settlement = |(row, verdict): (&Pending, Verdict)| Settlement {
+            shard: row.shard,
+            epoch: self.holdings.iter().find(|held| held.shard == row.shard).unwrap().epoch,
+            seq: row.seq,
+            token: row.token,
+            verdict,
+            settled_by: None,
+        };
+        let settlements = verdicts.map(settlement).collect();
+        let settle = Settle { owner: self.owner.clone(), settlements };
+        Ok(self.store.settle(&settle).await?.applied)
+    }
+}
+
+fn keyed(key: &str) -> Envelope {
+    let envelope = Envelope::json("test.step", &1).unwrap().id(EventId::generate());
+    envelope.key(Key::Given(key.to_owned())).unwrap()
+}
