@@ -132,13 +132,13 @@ async fn an_open_emit_stops_nothing_that_a_relay_does(backend: &MysqlBackend) {
 /// A settle that waits holds its fence and its rows, but no gap that an insert could fall into.
 async fn a_settle_that_waits_stops_no_emit(backend: &MysqlBackend) {
     let relay = Hands::on(backend).await;
-    let rows = relay.emit_and_read(backend, 4).await;
-    let (stuck, gone) = (&rows[0], &rows[3]);
-    relay.settle([(gone, Verdict::Delete)].into_iter()).await.unwrap();
+    let rows = relay.emit_and_read(backend, 2).await;
+    let stuck = &rows[0];
     let lock = backend.hold(Hold::Event(stuck.seq)).await;
 
-    // The row that is gone was the last: the gap behind it is where every insert goes.
-    let wanted = [(gone, Verdict::Delete), (&rows[1], Verdict::Delete), (stuck, Verdict::Delete)];
+    // Settled and purged long ago: the gap where it was is where every insert goes.
+    let gone = Pending { seq: Seq(rows[1].seq.0 + 100), ..rows[1].clone() };
+    let wanted = [(&gone, Verdict::Delete), (&rows[1], Verdict::Delete), (stuck, Verdict::Delete)];
     let mut settle = pin!(relay.settle(wanted.into_iter()));
     match select(&mut settle, pin!(backend.blocked(1))).await {
         Either::Left((settled, _)) => panic!("did not wait: {settled:?}"),
