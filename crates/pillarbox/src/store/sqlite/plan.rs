@@ -39,18 +39,15 @@ const WAYS: &[(&str, &str)] = &[
     (admin::PURGE_DEAD, "USING COVERING INDEX outbox_event_dead (done_at<?)"),
     (admin::PURGE_AUDIT, "USING COVERING INDEX outbox_audit_at (at<?)"),
     (admin::PURGE_INBOX, "USING COVERING INDEX inbox_processed_at (processed_at<?)"),
-    (admin::PURGE_ANY, PENDING),
-    (admin::PURGE_ANY, "USING COVERING INDEX outbox_event_done"),
-    (admin::PURGE_ANY, "USING COVERING INDEX outbox_event_dead"),
     (admin::STATS, "USING INDEX outbox_event_pending"),
     (admin::STATS, "USING COVERING INDEX outbox_event_dead"),
     (admin::COUNT_DONE, "USING COVERING INDEX outbox_event_done"),
     (admin::SHARD_STATS, PENDING),
 ];
 
-/// Ten thousand done rows, and a few of every other kind.
+/// A million done rows, and a few of every other kind.
 const FILL: &str = "
-with recursive n (i) as (select 1 union all select i + 1 from n where i < 10000)
+with recursive n (i) as (select 1 union all select i + 1 from n where i < 1000000)
 insert into {p}outbox_event (event_type, partition_key, payload, status, done_at)
 select 'order.placed', 'order-' || (i % 500), '{}', s.status, iif(s.status in (0, 2), null, i)
 from n join (select 0 as status union all select 2 union all select 3 union all select 4) s
