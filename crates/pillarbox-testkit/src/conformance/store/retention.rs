@@ -54,19 +54,27 @@ pub async fn any_takes_old_events_in_every_state<B: Backend>(backend: &B) {
     assert!(emit_one(backend, keyed("new").id(old[0].clone())).await == old[0], "its id is free");
 }
 
-/// The age counts from the emit, whatever was done to the event since and however it waits.
-pub async fn any_counts_from_the_emit<B: Backend>(backend: &B) {
-    let ids = emit(backend, [free(), free(), free().deliver_after(HOUR * 50)]).await;
+/// The age counts from the verdict, and of an event without one from the emit.
+pub async fn any_counts_from_the_verdict_or_the_emit<B: Backend>(backend: &B) {
+    let ids = emit(backend, [free(), free(), free(), free().deliver_after(HOUR * 50)]).await;
     for id in &ids {
         backend.age(id, HOUR * 2).await;
     }
     let owner = Owner::of_all(backend).await;
     owner.judge_id(&ids[0], Verdict::Done).await;
     owner.judge_id(&ids[1], dead()).await;
+    owner.judge_id(&ids[2], retry(HOUR * 50)).await;
     owner.store.leave(&owner.id).await.unwrap();
     nobody_delivers(backend).await;
 
-    assert_eq!(purge(backend, Purge::any(HOUR)).await, 3);
+    assert_eq!(purge(backend, Purge::any(HOUR)).await, 2, "those that wait, due or not");
+    assert_eq!(status(backend, &ids[0]).await, Some(Status::Done));
+    assert_eq!(status(backend, &ids[1]).await, Some(Status::Dead));
+    for id in &ids[..2] {
+        backend.age(id, HOUR * 2).await;
+    }
+
+    assert_eq!(purge(backend, Purge::any(HOUR)).await, 2);
 }
 
 /// One call deletes a small batch, and says how much it was.
