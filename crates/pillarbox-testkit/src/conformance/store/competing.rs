@@ -46,10 +46,7 @@ pub async fn a_claim_passes_a_locked_row<B: Backend>(backend: &B) {
     let all = read_all(backend).await;
     let lock = backend.hold(Hold::Event(all[0].seq)).await;
 
-    let claimed = match select(pin!(claimer.claim()), pin!(backend.blocked(1))).await {
-        Either::Left((claimed, _)) => claimed,
-        Either::Right(_) => panic!("the claim waits for a row that it could pass"),
-    };
+    let claimed = claim_passing(backend, &claimer).await;
 
     lock.commit().await;
     assert_eq!(seqs(&claimed), seqs(&all[1..]));
@@ -66,7 +63,7 @@ pub async fn a_locked_head_blocks_its_key<B: Backend>(backend: &B) {
     let lock = backend.hold(Hold::Event(all[0].seq)).await;
     let claimer = Claimer::new(backend).await;
 
-    let claimed = claimer.claim().await;
+    let claimed = claim_passing(backend, &claimer).await;
 
     lock.commit().await;
     assert!(claimed.is_empty());
@@ -106,6 +103,13 @@ pub async fn two_settles_of_claimed_rows_apply_once<B: Backend>(backend: &B) {
         for id in &ids {
             assert_eq!(backend.store().trail(id).await.unwrap().len(), 1);
         }
+    }
+}
+
+async fn claim_passing<B: Backend>(backend: &B, claimer: &Claimer) -> Vec<Pending> {
+    match select(pin!(claimer.claim()), pin!(backend.blocked(1))).await {
+        Either::Left((claimed, _)) => claimed,
+        Either::Right(_) => panic!("the claim waits for a row that it could pass"),
     }
 }
 
