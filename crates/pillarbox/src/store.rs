@@ -72,7 +72,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn layout(&self) -> Result<Layout>;
 
     /// Sets how rows are claimed and ordered. Refused with
-    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) while an owner's lease lives.
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) while an owner's lease lives;
+    /// one that has lapsed is removed, so that it cannot renew into a mode that is not its own.
     async fn configure(&self, mode: &Mode) -> Result<()>;
 
     /// Enters an owner with its first lease. Refused with

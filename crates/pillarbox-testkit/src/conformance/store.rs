@@ -279,6 +279,8 @@ macro_rules! store_conformance {
                 an_owner_of_the_same_mode_is_entered,
                 an_owner_cannot_join_again_in_another_mode,
                 joining_and_changing_the_mode_see_each_other,
+                a_lapsed_owner_does_not_outlive_its_mode,
+                renewing_and_changing_the_mode_see_each_other,
             }
             seq {
                 seq_grows_with_every_insert,

@@ -52,6 +52,33 @@ pub async fn a_lapsed_owner_does_not_keep_the_mode<B: Backend>(backend: &B) {
     assert_eq!(mode(backend).await, rows());
 }
 
+/// An owner whose lease was over when the mode changed does not come back to life in it.
+pub async fn a_lapsed_owner_does_not_outlive_its_mode<B: Backend>(backend: &B) {
+    let gone = Owner::of_all(backend).await;
+    backend.expire(&gone.id).await;
+    backend.store().configure(&rows()).await.unwrap();
+
+    assert_eq!(gone.renew().await, Renewal::Lost);
+    assert_eq!(backend.store().stats().await.unwrap().owners, 0);
+}
+
+/// A lapsed owner that renews while the mode changes: one of the two sees the other.
+pub async fn renewing_and_changing_the_mode_see_each_other<B: Backend>(backend: &B) {
+    let (one, two) = join(store_apart(backend), store_apart(backend)).await;
+    for _ in 0..40 {
+        let owner = Owner::joined(backend).await;
+        backend.expire(&owner.id).await;
+        let (lease, wanted) = (owner.lease(), rows());
+
+        let (renewed, changed) = join(one.renew(&lease), two.configure(&wanted)).await;
+
+        let is_kept = renewed.unwrap() == Renewal::Kept;
+        assert_ne!(is_kept, changed.is_ok(), "kept: {is_kept}, and {changed:?}");
+        one.leave(&owner.id).await.unwrap();
+        one.configure(&Mode::default()).await.unwrap();
+    }
+}
+
 /// An owner that means to work otherwise is refused, and is not entered.
 pub async fn an_owner_of_another_mode_is_not_entered<B: Backend>(backend: &B) {
     let store = backend.store();

@@ -70,7 +70,9 @@ impl State {
     }
 
     pub(super) fn configure(&mut self, mode: Mode, now: Timestamp) -> Result<()> {
-        refuse_living(self.living_owners(now))?;
+        // One that lapsed would renew, and live on in a mode that is not its own.
+        self.owners.retain(|_, until| *until > now);
+        refuse_living(self.owners.len() as u64)?;
         self.mode = mode;
         Ok(())
     }
