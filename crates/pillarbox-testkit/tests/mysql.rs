@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use pillarbox::store::{Holding, Lease, Pending, Purge, Read, Settle, Settlement, ShardRead, Take};
+use pillarbox::store::{
+    Holding, Join, Lease, Mode, Pending, Purge, Read, Settle, Settlement, ShardRead, Take,
+};
 use pillarbox::{Envelope, ErrorKind, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Verdict};
 use pillarbox_testkit::fake::cut;
 use pillarbox_testkit::{Backend, Hold, MysqlBackend, run};
@@ -182,7 +184,8 @@ impl Hands {
     async fn on(backend: &MysqlBackend) -> Self {
         let (store, owner) = (backend.store(), OwnerId::generate());
         let length = Duration::from_secs(3600);
-        store.join(&Lease { owner: owner.clone(), length, wants: 64 }).await.unwrap();
+        let lease = Lease { owner: owner.clone(), length, wants: 64 };
+        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
         let take = Take { owner: owner.clone(), most: 64, held: vec![] };
         let holdings = store.take(&take).await.unwrap();
         Self { store, owner, holdings }

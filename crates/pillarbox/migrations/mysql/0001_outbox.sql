@@ -109,6 +109,16 @@ create table if not exists {p}inbox_processed (
     key {p}inbox_processed_at (processed_at)
 ) engine = innodb row_format = dynamic character set utf8mb4 collate {nopad};
 
+-- What was given up, for people and for tools that read SQL.
+create or replace sql security invoker view {p}outbox_dead_letter as
+select
+    seq as id, tenant_id, event_id, event_type as event_name, event_version, aggregate_type,
+    aggregate_id, ordering_key as partition_key, payload, payload_bytes, status,
+    attempts as retry_count, last_error, occurred_at, done_at as dead_at,
+    settled_by as processor_name, cast(null as char(256)) as consumer_name, created_at
+from {p}outbox_event
+where status in (3, 4);
+
 -- For writers in other languages: an event in the caller's transaction with one call, as in
 -- call outbox_emit('order.placed', '{"total": 7}', 'order', '7', null, null, null). A null
 -- aggregate type means none; what it leaves out has its default. More is in a plain insert.

@@ -1,12 +1,14 @@
 //! The store for MySQL and MariaDB.
 
 mod admin;
+mod claim;
 mod lease;
 mod migrate;
 mod read;
 mod server;
 mod settle;
 mod sql;
+mod stats;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -15,11 +17,12 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor as _, MySql, MySqlPool};
 
 use super::{
-    Holding, Layout, Lease, Pending, Purge, Read, ReadKey, Renewal, Settle, Settled, Stats, Store,
-    StoredEvent, Take,
+    AuditEntry, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List, Mode,
+    Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle, SettleRows,
+    Settled, Stats, Store, StoredEvent, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{EventId, OwnerId};
+use crate::id::{EventId, OwnerId, Seq};
 use crate::pooled::{PooledCall, PooledTx};
 use crate::table::{TablePrefix, Tables};
 
@@ -171,8 +174,12 @@ impl Store for MysqlStore {
         migrate::layout(self).await
     }
 
-    async fn join(&self, lease: &Lease) -> Result<()> {
-        lease::join(self, lease).await
+    async fn configure(&self, mode: &Mode) -> Result<()> {
+        migrate::configure(self, *mode).await
+    }
+
+    async fn join(&self, join: &Join) -> Result<()> {
+        lease::join(self, join).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal> {
@@ -203,8 +210,36 @@ impl Store for MysqlStore {
         settle::settle(self, settle).await
     }
 
-    async fn replay(&self, ids: &[EventId]) -> Result<u64> {
-        admin::replay(self, ids).await
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
+        claim::claim(self, claim).await
+    }
+
+    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>> {
+        claim::renew_rows(self, renew).await
+    }
+
+    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64> {
+        claim::release_rows(self, owner, rows).await
+    }
+
+    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
+        claim::settle_rows(self, settle).await
+    }
+
+    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
+        admin::dead_letters(self, list).await
+    }
+
+    async fn count_dead(&self, filter: &Filter) -> Result<u64> {
+        admin::count_dead(self, filter).await
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>> {
+        admin::operate(self, operation).await
+    }
+
+    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
+        admin::trail(self, id).await
     }
 
     async fn purge(&self, purge: &Purge) -> Result<u64> {
@@ -212,7 +247,11 @@ impl Store for MysqlStore {
     }
 
     async fn stats(&self) -> Result<Stats> {
-        admin::stats(self).await
+        stats::stats(self).await
+    }
+
+    async fn breakdown(&self) -> Result<Breakdown> {
+        stats::breakdown(self).await
     }
 
     async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {

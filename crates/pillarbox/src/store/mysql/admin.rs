@@ -1,30 +1,177 @@
 //! What operators and upkeep ask for.
 
-use sqlx::Row as _;
+use std::collections::HashSet;
 
-use super::read::{attempts, envelope_row, status};
-use super::{MysqlStore, sql};
-use crate::clock::{Timestamp, from_micros, micros};
+use serde_json::Value;
+use sqlx::{MySql, QueryBuilder, Row as _, mysql::MySqlRow};
+
+use super::read::{attempts, datetime, envelope_row, status, time};
+use super::sql::admin as sql;
+use super::{MysqlStore, migrate};
+use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
-use crate::store::{Purge, Stats, StoredEvent};
+use crate::pooled::PooledTx;
+use crate::store::purge::refuse_unless_nobody_delivers;
+use crate::store::{
+    Action, AuditEntry, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
+    PurgeKind, Status, StoredEvent,
+};
 
-/// One by one, by the index: a list would have to be compared in another character set.
-pub(super) async fn replay(store: &MysqlStore, ids: &[EventId]) -> Result<u64> {
-    let mut tx = store.begin().await?;
-    let mut replayed = 0;
-    for id in ids {
-        let update = sqlx::query(store.sql(sql::REPLAY)).bind(id.as_str());
-        replayed += update.execute(&mut *tx).await?.rows_affected();
+pub(super) async fn dead_letters(store: &MysqlStore, list: &List) -> Result<Vec<DeadLetter>> {
+    let limit = i64::try_from(list.rows()).unwrap_or(i64::MAX);
+    let order = match list.direction {
+        Direction::NewestFirst => " order by e.done_at desc, e.seq desc limit ",
+        Direction::OldestFirst => " order by e.done_at, e.seq limit ",
+    };
+    let mut query = QueryBuilder::<MySql>::new(&*store.tables.render(sql::DEAD_LETTERS));
+    for (at, status) in [Status::Dead, Status::Held].into_iter().enumerate() {
+        query.push(if at == 0 { "" } else { " union all " });
+        query.push(&*store.tables.render(sql::DEAD_LETTERS_PART)).push_bind(status.code());
+        narrow(&mut query, &list.filter);
+        beyond(&mut query, list);
+        query.push(order).push_bind(limit).push(")");
     }
+    query.push(&*store.tables.render(sql::DEAD_LETTERS_ON_PAGE)).push(order).push_bind(limit);
+    let mut call = store.call().await?;
+    let rows = query.build().fetch_all(&mut *call).await;
+    call.end();
+    rows?.iter().map(dead_letter).collect()
+}
+
+/// The first comparison is the one that the index understands.
+fn beyond(query: &mut QueryBuilder<MySql>, list: &List) {
+    let Some(after) = list.after else { return };
+    let (not_before, before) = match list.direction {
+        Direction::NewestFirst => (" <= ", " < "),
+        Direction::OldestFirst => (" >= ", " > "),
+    };
+    query.push(" and e.done_at").push(not_before).push_bind(datetime(after.at));
+    query.push(" and (e.done_at").push(before).push_bind(datetime(after.at));
+    query.push(" or e.seq").push(before).push_bind(after.seq.0).push(")");
+}
+
+pub(super) async fn count_dead(store: &MysqlStore, filter: &Filter) -> Result<u64> {
+    let mut query = QueryBuilder::<MySql>::new(&*store.tables.render(sql::COUNT_DEAD));
+    narrow(&mut query, filter);
+    let mut call = store.call().await?;
+    let count: Result<i64, sqlx::Error> = query.build_query_scalar().fetch_one(&mut *call).await;
+    call.end();
+    Ok(u64::try_from(count?).unwrap_or(0))
+}
+
+fn narrow(query: &mut QueryBuilder<MySql>, filter: &Filter) {
+    if let Some(status) = filter.status {
+        query.push(" and e.status = ").push_bind(status.code());
+    }
+    let texts = [
+        ("event_type", &filter.event_type),
+        ("aggregate_type", &filter.aggregate_type),
+        ("aggregate_id", &filter.aggregate_id),
+        ("ordering_key", &filter.key),
+        ("tenant_id", &filter.tenant_id),
+    ];
+    for (column, text) in texts {
+        if let Some(text) = text {
+            query.push(" and e.").push(column).push(" = ").push_bind(text.clone());
+        }
+    }
+    if let Some(part) = &filter.error {
+        query.push(" and locate(").push_bind(part.clone()).push(", e.last_error) > 0");
+    }
+    if let Some(since) = filter.since {
+        query.push(" and e.done_at >= ").push_bind(datetime(since));
+    }
+    if let Some(until) = filter.until {
+        query.push(" and e.done_at < ").push_bind(datetime(until));
+    }
+}
+
+fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
+    let payload_size: Option<i64> = row.try_get("payload_size")?;
+    Ok(DeadLetter {
+        seq: Seq(row.try_get("seq")?),
+        shard: ShardId(row.try_get("shard")?),
+        event_id: row.try_get("event_id")?,
+        event_type: row.try_get("event_type")?,
+        event_version: row.try_get("event_version")?,
+        aggregate_type: row.try_get("aggregate_type")?,
+        aggregate_id: row.try_get("aggregate_id")?,
+        key: row.try_get("ordering_key")?,
+        tenant_id: row.try_get("tenant_id")?,
+        status: status(row)?,
+        attempts: attempts(row)?,
+        last_error: row.try_get("last_error")?,
+        settled_by: row.try_get("settled_by")?,
+        occurred_at: time(row, "occurred_at")?,
+        created_at: time(row, "created_at")?,
+        given_up_at: time(row, "done_at")?,
+        payload_size: payload_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
+    })
+}
+
+/// In order of their ids, so that two operators never wait for each other in a circle.
+pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result<Vec<EventId>> {
+    operation.check()?;
+    let (pick, change) = match operation.action {
+        Action::Replay => (sql::PICK_DEAD, sql::REPLAY),
+        Action::Skip => (sql::PICK_HELD, sql::SKIP),
+        Action::Discard => (sql::PICK_DEAD, sql::DISCARD),
+    };
+    let mut ids: Vec<&str> = operation.ids.iter().map(EventId::as_str).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut tx = store.begin().await?;
+    let rows =
+        sqlx::query(store.sql(pick)).bind(Value::from(ids).to_string()).fetch_all(&mut *tx).await?;
+    let seqs = rows.iter().map(|row| row.try_get("seq")).collect::<Result<Vec<i64>, _>>()?;
+    let seqs = Value::from(seqs).to_string();
+    sqlx::query(store.sql(sql::NOTE))
+        .bind(operation.action.as_str())
+        .bind(operation.extra())
+        .bind(&seqs)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query(store.sql(change)).bind(&seqs).execute(&mut *tx).await?;
     tx.commit().await?;
-    Ok(replayed)
+    let done = rows.iter().map(|row| row.try_get("event_id"));
+    let mut done = done.collect::<Result<HashSet<String>, _>>()?;
+    Ok(operation.ids.iter().filter(|id| done.remove(id.as_str())).cloned().collect())
+}
+
+pub(super) async fn trail(store: &MysqlStore, id: &EventId) -> Result<Vec<AuditEntry>> {
+    let mut call = store.call().await?;
+    let rows = sqlx::query(store.sql(sql::TRAIL))
+        .bind(id.as_str())
+        .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
+        .fetch_all(&mut *call)
+        .await;
+    call.end();
+    rows?.iter().rev().map(audit_entry).collect()
+}
+
+fn audit_entry(row: &MySqlRow) -> Result<AuditEntry> {
+    let extra: Option<String> = row.try_get("extra")?;
+    Ok(AuditEntry {
+        action: row.try_get("action")?,
+        attempts: attempts(row)?,
+        error: row.try_get("error")?,
+        by: AuditEntry::said(extra.as_deref(), "by"),
+        reason: AuditEntry::said(extra.as_deref(), "reason"),
+        at: time(row, "at")?,
+    })
 }
 
 pub(super) async fn purge(store: &MysqlStore, purge: &Purge) -> Result<u64> {
+    let statement = match purge.kind {
+        PurgeKind::Done => sql::PURGE_DONE,
+        PurgeKind::Dead => sql::PURGE_DEAD,
+        PurgeKind::Audit => sql::PURGE_AUDIT,
+        PurgeKind::Inbox => sql::PURGE_INBOX,
+        PurgeKind::Any => return purge_any(store, purge).await,
+    };
     let mut call = store.call().await?;
-    let purged = sqlx::query(store.sql(sql::PURGE))
-        .bind(purge.status.code())
+    let purged = sqlx::query(store.sql(statement))
         .bind(micros(purge.older_than))
         .bind(i64::from(purge.limit))
         .execute(&mut *call)
@@ -33,25 +180,46 @@ pub(super) async fn purge(store: &MysqlStore, purge: &Purge) -> Result<u64> {
     Ok(purged?.rows_affected())
 }
 
-pub(super) async fn stats(store: &MysqlStore) -> Result<Stats> {
-    let mut call = store.call().await?;
-    let row = sqlx::query(store.sql(sql::STATS)).fetch_one(&mut *call).await;
-    call.end();
-    let row = row?;
-    let count = |column| -> Result<u64> {
-        let count: i64 = row.try_get(column)?;
-        Ok(u64::try_from(count).unwrap_or(0))
+async fn purge_any(store: &MysqlStore, purge: &Purge) -> Result<u64> {
+    let mut tx = store.begin().await?;
+    let setting = sqlx::query(store.sql(sql::HOLD_MODE)).fetch_one(&mut *tx).await?;
+    refuse_unless_nobody_delivers(migrate::mode(&setting)?)?;
+    let old = old(store, &mut tx, setting.try_get("shards")?, purge).await?;
+    let purged = sqlx::query(store.sql(sql::PURGE_ANY))
+        .bind(Value::from(old).to_string())
+        .bind(micros(purge.older_than))
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(purged.rows_affected())
+}
+
+/// Looks at the heads only: what is old lies there.
+async fn old(
+    store: &MysqlStore,
+    tx: &mut PooledTx<MySql>,
+    shards: i16,
+    purge: &Purge,
+) -> Result<Vec<i64>> {
+    let limit = i64::from(purge.limit);
+    let mut query = QueryBuilder::<MySql>::new("select seq from (");
+    let mut part = |text: &str, bound: i16, last: &str| {
+        let mut pieces = text.split('?');
+        query.push(pieces.next().unwrap_or_default()).push_bind(bound);
+        query.push(pieces.next().unwrap_or_default()).push_bind(limit);
+        query.push(pieces.next().unwrap_or_default()).push(last);
     };
-    let oldest_lag: Option<i64> = row.try_get("oldest_lag")?;
-    Ok(Stats {
-        new: count("new")?,
-        retry: count("retry")?,
-        held: count("held")?,
-        dead: count("dead")?,
-        oldest_lag: oldest_lag.map(from_micros),
-        owners: count("owners")?,
-        owned_shards: count("owned_shards")?,
-    })
+    for shard in 0..shards {
+        part(&store.tables.render(sql::PURGE_ANY_PENDING), shard, " union all ");
+    }
+    let last = Status::Held;
+    for status in [Status::Done, Status::Dead, last] {
+        let union = if status == last { "" } else { " union all " };
+        part(&store.tables.render(sql::PURGE_ANY_FINAL), status.code(), union);
+    }
+    query.push(") old where since < utc_timestamp(6) - interval ");
+    query.push_bind(micros(purge.older_than)).push(" microsecond limit ").push_bind(limit);
+    Ok(query.build_query_scalar().persistent(false).fetch_all(&mut **tx).await?)
 }
 
 pub(super) async fn event(store: &MysqlStore, id: &EventId) -> Result<Option<StoredEvent>> {
@@ -68,8 +236,8 @@ pub(super) async fn event(store: &MysqlStore, id: &EventId) -> Result<Option<Sto
         token: Token(row.try_get("lock_token")?),
         status: status(&row)?,
         attempts: attempts(&row)?,
-        available_at: Timestamp::from_unix_micros(row.try_get("available_at")?),
-        created_at: Timestamp::from_unix_micros(row.try_get("created_at")?),
+        available_at: time(&row, "available_at")?,
+        created_at: time(&row, "created_at")?,
         done_at: done_at.map(Timestamp::from_unix_micros),
         settled_by: row.try_get("settled_by")?,
         last_error: row.try_get("last_error")?,

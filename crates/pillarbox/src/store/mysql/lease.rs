@@ -3,22 +3,24 @@
 use serde_json::json;
 use sqlx::Row as _;
 
-use super::{MysqlStore, sql};
+use super::{MysqlStore, migrate::mode, sql};
 use crate::clock::micros;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::store::{Holding, Lease, Origin, Renewal, Take};
+use crate::store::{Holding, Join, Lease, Origin, Renewal, Take};
 
-pub(super) async fn join(store: &MysqlStore, lease: &Lease) -> Result<()> {
-    let mut call = store.lease_call().await?;
-    let joined = sqlx::query(store.sql(sql::JOIN))
+pub(super) async fn join(store: &MysqlStore, join: &Join) -> Result<()> {
+    let lease = &join.lease;
+    let mut tx = store.begin_move().await?;
+    let setting = sqlx::query(store.sql(sql::LOCK_MOVES)).fetch_one(&mut *tx).await?;
+    mode(&setting)?.refuse_other(join.mode)?;
+    sqlx::query(store.sql(sql::JOIN))
         .bind(lease.owner.as_str())
         .bind(micros(lease.length))
         .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
-        .execute(&mut *call)
-        .await;
-    call.end();
-    joined?;
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
     Ok(())
 }
 

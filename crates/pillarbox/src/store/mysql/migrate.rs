@@ -1,11 +1,12 @@
 //! Migrations: append-only, one process at a time. DDL commits as it goes, so each statement is
 //! written to be run again.
 
-use sqlx::{AssertSqlSafe, MySqlConnection, Row as _};
+use sqlx::{AssertSqlSafe, MySqlConnection, Row as _, mysql::MySqlRow};
 
 use super::{MysqlStore, server, sql};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Layout, schema};
+use crate::store::mode::refuse_living;
+use crate::store::{Layout, Mode, schema};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/mysql/0001_outbox.sql")];
@@ -70,6 +71,24 @@ async fn check(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<L
     if row.try_get("logs_statements")? {
         return refuse("this server logs statements: set binlog_format to MIXED or ROW");
     }
-    let claim: String = row.try_get("claim")?;
-    schema::layout(&claim, row.try_get("shards")?)
+    schema::layout(row.try_get("claim")?, row.try_get("ordered")?, row.try_get("shards")?)
+}
+
+pub(super) async fn configure(store: &MysqlStore, mode: Mode) -> Result<()> {
+    let mut tx = store.begin_move().await?;
+    sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
+    let living: i64 = sqlx::query_scalar(store.sql(sql::LIVING_OWNERS)).fetch_one(&mut *tx).await?;
+    refuse_living(u64::try_from(living).unwrap_or(0))?;
+    sqlx::query(store.sql(sql::CONFIGURE))
+        .bind(mode.claim.as_str())
+        .bind(mode.order.as_str())
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// The mode in a row of `outbox_setting`.
+pub(super) fn mode(row: &MySqlRow) -> Result<Mode> {
+    schema::mode(row.try_get("claim")?, row.try_get("ordered")?)
 }

@@ -1,6 +1,7 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
 use sqlx::{AssertSqlSafe, Row as _, mysql::MySqlRow};
+use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::{MysqlStore, sql};
 use crate::clock::{Timestamp, from_micros};
@@ -12,18 +13,13 @@ use crate::store::{Pending, Read, ReadKey, ShardRead, Status};
 /// What fills a statement up: no row is of this shard.
 const NONE: ShardRead = ShardRead { shard: ShardId(-1), floor: Seq::START };
 
-/// Each shard is a part of the statement, and the number of parts a power of two, so that the
-/// connections have few statements to keep prepared.
 pub(super) async fn read(store: &MysqlStore, read: &Read) -> Result<Vec<Pending>> {
     if read.shards.is_empty() {
         return Ok(Vec::new());
     }
-    let mut wanted = read.shards.clone();
-    wanted.resize(wanted.len().next_power_of_two(), NONE);
-    let part = store.tables.render(sql::READ);
-    let parts = vec![&*part; wanted.len()];
-    let mut query = sqlx::query(AssertSqlSafe(parts.join("\nunion all\n")));
-    for want in wanted {
+    let (text, parts) = union(&store.tables.render(sql::READ), read.shards.clone(), NONE);
+    let mut query = sqlx::query(AssertSqlSafe(text));
+    for want in parts {
         query = query.bind(want.floor.0).bind(want.floor.0).bind(want.shard.0).bind(want.floor.0);
         query = query.bind(i64::from(read.limit));
     }
@@ -45,7 +41,14 @@ pub(super) async fn read_key(store: &MysqlStore, read: &ReadKey) -> Result<Vec<P
     rows?.iter().map(pending).collect()
 }
 
-fn pending(row: &MySqlRow) -> Result<Pending> {
+/// Each shard is a part of the statement, and the number of parts a power of two, so that the
+/// connections have few statements to keep prepared.
+pub(super) fn union<T: Clone>(part: &str, mut wanted: Vec<T>, none: T) -> (String, Vec<T>) {
+    wanted.resize(wanted.len().next_power_of_two(), none);
+    (vec![part; wanted.len()].join("\nunion all\n"), wanted)
+}
+
+pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
     Ok(Pending {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
@@ -83,6 +86,16 @@ pub(super) fn envelope_row(row: &MySqlRow) -> Result<Row> {
         payload_bytes: row.try_get("payload_bytes")?,
         content_type: row.try_get("content_type")?,
         headers: row.try_get("headers")?,
-        occurred_at: Timestamp::from_unix_micros(row.try_get("occurred_at")?),
+        occurred_at: time(row, "occurred_at")?,
     })
+}
+
+pub(super) fn time(row: &MySqlRow, column: &str) -> Result<Timestamp> {
+    Ok(Timestamp::from_unix_micros(row.try_get(column)?))
+}
+
+/// A moment as a column holds it: UTC, and nothing says so.
+pub(super) fn datetime(moment: Timestamp) -> PrimitiveDateTime {
+    let moment = OffsetDateTime::from(moment);
+    PrimitiveDateTime::new(moment.date(), moment.time())
 }

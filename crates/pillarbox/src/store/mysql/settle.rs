@@ -7,7 +7,7 @@ use sqlx::MySql;
 
 use super::{MysqlStore, sql};
 use crate::error::Result;
-use crate::id::{Epoch, OwnerId, Seq, ShardId};
+use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
 use crate::store::{Settle, Settled, Settlement};
@@ -16,56 +16,26 @@ use crate::verdict::Verdict;
 /// Far below what any server takes in one packet.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// Nearly always every verdict applies, and the number of rows says so. If not, the same again,
-/// with a look at which.
 pub(super) async fn settle(store: &MysqlStore, settle: &Settle) -> Result<Settled> {
     if settle.settlements.is_empty() {
         return Ok(Settled::default());
     }
-    match settle_as(store, settle, Look::After).await? {
-        Some(settled) => Ok(settled),
-        None => Ok(settle_as(store, settle, Look::First).await?.unwrap_or_default()),
-    }
-}
-
-/// When to find out which verdicts apply.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// By the number of rows written.
-    After,
-    /// By a statement of its own.
-    First,
-}
-
-/// `None` when fewer rows were written than verdicts given, and nobody knows which.
-async fn settle_as(store: &MysqlStore, settle: &Settle, look: Look) -> Result<Option<Settled>> {
-    let mut tx = store.begin().await?;
     let fences = fences(settle);
-    let held = lock(store, &mut tx, &settle.owner, &fences).await?;
-    let is_held =
-        |it: &&Settlement| held.contains(&it.shard) && fences.get(&it.shard) == Some(&it.epoch);
-    let mut settlements: Vec<&Settlement> = settle.settlements.iter().filter(is_held).collect();
-    if look == Look::First {
-        let mut applicable = pick(store, &mut tx, &settlements).await?;
-        // Each once: of two verdicts on one row the first counts.
-        settlements.retain(|it| applicable.remove(&it.seq));
-    }
-    let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) =
-        settlements.iter().partition(|it| it.verdict == Verdict::Delete);
-    let mut written = 0;
-    for rows in lists(deleted.iter().map(|it| fence_of(it))) {
-        written += write(store, &mut tx, sql::SETTLE_DELETE, rows).await?;
-    }
-    for rows in lists(marked.iter().map(|it| mark(it))) {
-        written += write(store, &mut tx, sql::SETTLE_MARK, rows).await?;
-    }
-    if written != settlements.len() as u64 {
+    for look in [Look::After, Look::First] {
+        let mut tx = store.begin().await?;
+        let held = lock(store, &mut tx, &settle.owner, &fences).await?;
+        let is_held =
+            |it: &&Settlement| held.contains(&it.shard) && fences.get(&it.shard) == Some(&it.epoch);
+        let batch = settle.settlements.iter().filter(is_held).map(Line::from).collect();
+        let batch = Batch { lines: batch, leased_to: None };
+        if let Some(applied) = batch.write(store, &mut tx, look).await? {
+            tx.commit().await?;
+            let refused = fences.keys().filter(|shard| !held.contains(shard)).copied().collect();
+            return Ok(Settled { applied, refused });
+        }
         tx.rollback().await?;
-        return Ok(None);
     }
-    tx.commit().await?;
-    let refused = fences.keys().filter(|shard| !held.contains(shard)).copied().collect();
-    Ok(Some(Settled { applied: settlements.iter().map(|it| it.seq).collect(), refused }))
+    Ok(Settled::default())
 }
 
 /// The newest epoch named for each shard. A verdict of another one is stale by itself.
@@ -94,28 +64,119 @@ async fn lock(
     Ok(shards.into_iter().map(ShardId).collect())
 }
 
-async fn pick(
-    store: &MysqlStore,
-    tx: &mut PooledTx<MySql>,
-    settlements: &[&Settlement],
-) -> Result<HashSet<Seq>> {
-    let mut applicable = HashSet::new();
-    for list in lists(settlements.iter().map(|it| fence_of(it))) {
-        let seqs: Vec<i64> =
-            sqlx::query_scalar(store.sql(sql::SETTLE_PICK)).bind(list).fetch_all(&mut **tx).await?;
-        applicable.extend(seqs.into_iter().map(Seq));
-    }
-    Ok(applicable)
+/// When to find out which verdicts apply. Nearly always all of them do, and the number of rows
+/// written says so; if not, the same is done again, with a look first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    After,
+    First,
 }
 
-async fn write(
-    store: &MysqlStore,
-    tx: &mut PooledTx<MySql>,
-    statement: &'static str,
-    rows: String,
-) -> Result<u64> {
-    let written = sqlx::query(store.sql(statement)).bind(rows).execute(&mut **tx).await?;
-    Ok(written.rows_affected())
+/// One verdict on one row.
+pub(super) struct Line<'a> {
+    pub(super) shard: ShardId,
+    pub(super) seq: Seq,
+    pub(super) token: Token,
+    pub(super) verdict: &'a Verdict,
+    pub(super) route: Option<&'a str>,
+}
+
+impl<'a> From<&'a Settlement> for Line<'a> {
+    fn from(it: &'a Settlement) -> Self {
+        let (shard, seq, token) = (it.shard, it.seq, it.token);
+        Self { shard, seq, token, verdict: &it.verdict, route: it.settled_by.as_deref() }
+    }
+}
+
+impl Line<'_> {
+    fn row(&self) -> Value {
+        json!([self.shard.0, self.seq.0, self.token.0])
+    }
+
+    /// The verdict as the statement unpacks it.
+    fn mark(&self) -> Value {
+        let Mark { status, tried, delay, error } = Mark::of(self.verdict);
+        let (shard, seq, token) = (self.shard.0, self.seq.0, self.token.0);
+        json!([shard, seq, token, status.code(), tried, delay, error, self.route])
+    }
+
+    fn is_failure(&self) -> bool {
+        Mark::of(self.verdict).tried == 1
+    }
+}
+
+/// Verdicts that are written together.
+pub(super) struct Batch<'a> {
+    pub(super) lines: Vec<Line<'a>>,
+    /// Whose lease each row must be under; `None` where the shard's fence is locked.
+    pub(super) leased_to: Option<&'a OwnerId>,
+}
+
+impl Batch<'_> {
+    /// The rows that were written; `None` when they are fewer than the verdicts, and nobody knows
+    /// which.
+    pub(super) async fn write(
+        mut self,
+        store: &MysqlStore,
+        tx: &mut PooledTx<MySql>,
+        look: Look,
+    ) -> Result<Option<Vec<Seq>>> {
+        if look == Look::First {
+            let mut applicable = self.pick(store, tx).await?;
+            // Each once: of two verdicts on one row the first counts.
+            self.lines.retain(|line| applicable.remove(&line.seq));
+        }
+        let (delete, mark) = match self.leased_to {
+            Some(_) => (sql::claim::SETTLE_ROWS_DELETE, sql::claim::SETTLE_ROWS_MARK),
+            None => (sql::SETTLE_DELETE, sql::SETTLE_MARK),
+        };
+        let (deleted, marked): (Vec<&Line<'_>>, Vec<&Line<'_>>) =
+            self.lines.iter().partition(|line| *line.verdict == Verdict::Delete);
+        let mut written = self.run(store, tx, delete, deleted.iter().map(|it| it.row())).await?;
+        written += self.run(store, tx, mark, marked.iter().map(|it| it.mark())).await?;
+        if written != self.lines.len() as u64 {
+            return Ok(None);
+        }
+        for rows in lists(marked.iter().filter(|it| it.is_failure()).map(|it| it.row())) {
+            sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(rows).execute(&mut **tx).await?;
+        }
+        Ok(Some(self.lines.iter().map(|line| line.seq).collect()))
+    }
+
+    async fn pick(&self, store: &MysqlStore, tx: &mut PooledTx<MySql>) -> Result<HashSet<Seq>> {
+        let statement = match self.leased_to {
+            Some(_) => sql::claim::SETTLE_ROWS_PICK,
+            None => sql::SETTLE_PICK,
+        };
+        let mut applicable = HashSet::new();
+        for rows in lists(self.lines.iter().map(Line::row)) {
+            let mut query = sqlx::query_scalar(store.sql(statement)).bind(rows);
+            if let Some(owner) = self.leased_to {
+                query = query.bind(owner.as_str());
+            }
+            let seqs: Vec<i64> = query.fetch_all(&mut **tx).await?;
+            applicable.extend(seqs.into_iter().map(Seq));
+        }
+        Ok(applicable)
+    }
+
+    async fn run(
+        &self,
+        store: &MysqlStore,
+        tx: &mut PooledTx<MySql>,
+        statement: &'static str,
+        lines: impl Iterator<Item = Value>,
+    ) -> Result<u64> {
+        let mut written = 0;
+        for rows in lists(lines) {
+            let mut query = sqlx::query(store.sql(statement)).bind(rows);
+            if let Some(owner) = self.leased_to {
+                query = query.bind(owner.as_str());
+            }
+            written += query.execute(&mut **tx).await?.rows_affected();
+        }
+        Ok(written)
+    }
 }
 
 /// JSON arrays of these, none of them too large for one statement.
@@ -133,22 +194,4 @@ fn lists(rows: impl Iterator<Item = Value>) -> Vec<String> {
     }
     lists.iter_mut().for_each(|list| list.push(']'));
     lists
-}
-
-fn fence_of(settlement: &Settlement) -> Value {
-    json!([settlement.seq.0, settlement.token.0])
-}
-
-/// A verdict as the statement unpacks it.
-fn mark(settlement: &Settlement) -> Value {
-    let mark = Mark::of(&settlement.verdict);
-    json!([
-        settlement.seq.0,
-        settlement.token.0,
-        mark.status.code(),
-        mark.tried,
-        mark.delay,
-        mark.error,
-        settlement.settled_by,
-    ])
 }

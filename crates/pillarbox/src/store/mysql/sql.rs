@@ -2,7 +2,30 @@
 //!
 //! They run on connections that the store has set up: see [`super::SESSION`]. Lists come as one
 //! JSON array of arrays, since there are no arrays to bind; `straight_join` makes them drive, so
-//! that rows are found by primary key and locked in the order of the list.
+//! that rows are found by primary key and locked in the order of the list; `force index` keeps
+//! MariaDB from filtering such a lookup by another index, whose rows it would lock as well.
+
+pub(super) mod admin;
+pub(super) mod claim;
+
+/// What a row is read with, apart from `behind`. A date that is none is due.
+macro_rules! pending_columns {
+    () => {
+        "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
+    coalesce(timestampdiff(microsecond, utc_timestamp(6), e.available_at), 0) as due_in, "
+    };
+}
+
+/// The event itself. A date that is none happened in 1970.
+macro_rules! event_columns {
+    () => {
+        "e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.partition_key, e.tenant_id, e.payload, e.payload_bytes, e.content_type, e.headers,
+    coalesce(timestampdiff(microsecond, '1970-01-01', e.occurred_at), 0) as occurred_at"
+    };
+}
+
+pub(super) use {event_columns, pending_columns};
 
 /// The newest migration laid down.
 pub(super) const VERSION: &str =
@@ -11,11 +34,17 @@ pub(super) const VERSION: &str =
 /// MariaDB 12 says `OFF` where all others say 0. At READ COMMITTED the server refuses every write
 /// where it would have to log statements.
 pub(super) const LAYOUT: &str = "
-select shards, claim,
+select shards, claim, ordered,
     cast(@@global.read_only as char) not in ('0', 'OFF')
         or cast(@@global.innodb_read_only as char) not in ('0', 'OFF') as replica,
     @@global.log_bin = 1 and @@session.binlog_format = 'STATEMENT' as logs_statements
 from {p}outbox_setting where id = 1";
+
+pub(super) const CONFIGURE: &str =
+    "update {p}outbox_setting set claim = ?, ordered = ? where id = 1";
+
+pub(super) const LIVING_OWNERS: &str =
+    "select count(*) from {p}outbox_owner where lease_until >= utc_timestamp(6)";
 
 pub(super) const JOIN: &str = "
 insert into {p}outbox_owner (owner, lease_until, wants)
@@ -28,7 +57,9 @@ set lease_until = utc_timestamp(6) + interval ? microsecond, wants = ?
 where owner = ?";
 
 /// Moves are rare: one row lock lets them happen one after the other.
-pub(super) const LOCK_MOVES: &str = "select shards from {p}outbox_setting where id = 1 for update";
+/// Whoever holds it also knows that the mode stays as it is.
+pub(super) const LOCK_MOVES: &str =
+    "select claim, ordered from {p}outbox_setting where id = 1 for update";
 
 pub(super) const REMOVE_LAPSED: &str =
     "delete from {p}outbox_owner where lease_until < utc_timestamp(6)";
@@ -68,36 +99,34 @@ pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner =
 
 /// One shard of a read; several stand in one statement, joined by UNION ALL, so that all of them
 /// and the probes see one snapshot. Not-due and held rows come too: the head of a key counts
-/// whether it is due or not. The probe runs above a floor only. A date that is none is due, and
-/// happened in 1970.
-pub(super) const READ: &str = "(
-select
-    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    coalesce(timestampdiff(microsecond, utc_timestamp(6), e.available_at), 0) as due_in,
-    ? > 0 and e.ordering_key is not null and exists (
+/// whether it is due or not. The probe runs above a floor only.
+pub(super) const READ: &str = concat!(
+    "(
+select ",
+    pending_columns!(),
+    "? > 0 and e.ordering_key is not null and exists (
         select 1 from {p}outbox_event o
         where o.pending_key = e.ordering_key and o.seq <= ?
-    ) as behind,
-    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
-    e.partition_key, e.tenant_id, e.payload, e.payload_bytes, e.content_type, e.headers,
-    coalesce(timestampdiff(microsecond, '1970-01-01', e.occurred_at), 0) as occurred_at
+    ) as behind, ",
+    event_columns!(),
+    "
 from {p}outbox_event e
 where e.pending_shard = ? and e.seq > ?
 order by e.seq
-limit ?)";
+limit ?)"
+);
 
-pub(super) const READ_KEY: &str = "
-select
-    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    coalesce(timestampdiff(microsecond, utc_timestamp(6), e.available_at), 0) as due_in,
-    false as behind,
-    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
-    e.partition_key, e.tenant_id, e.payload, e.payload_bytes, e.content_type, e.headers,
-    coalesce(timestampdiff(microsecond, '1970-01-01', e.occurred_at), 0) as occurred_at
+pub(super) const READ_KEY: &str = concat!(
+    "select ",
+    pending_columns!(),
+    "false as behind, ",
+    event_columns!(),
+    "
 from {p}outbox_event e
 where e.pending_key = ? and e.shard = ?
 order by e.seq
-limit ?";
+limit ?"
+);
 
 /// The fence is a lock, not a look: a takeover waits for the end of this transaction, and this
 /// statement sees a takeover that came first.
@@ -108,30 +137,41 @@ straight_join {p}outbox_shard s on s.shard = f.shard
 where s.owner = ? and s.epoch = f.epoch
 for update";
 
-/// Which verdicts apply, where not all of them do: nothing says which rows an UPDATE changed.
-pub(super) const SETTLE_PICK: &str = "
-select e.seq
-from json_table(?, '$[*]' columns (seq bigint path '$[0]', token int path '$[1]')) v
-straight_join {p}outbox_event e on e.seq = v.seq
-where e.lock_token = v.token and e.status in (0, 2)
-for update";
+/// Verdicts as a statement unpacks them: row, fence, and what to write.
+macro_rules! verdicts {
+    () => {
+        "json_table(?, '$[*]' columns (
+        shard smallint path '$[0]', seq bigint path '$[1]', token int path '$[2]',
+        status smallint path '$[3]', tried int path '$[4]', delay bigint path '$[5]',
+        error varchar(4000) character set utf8mb4 path '$[6]',
+        route varchar(256) character set utf8mb4 path '$[7]')) v"
+    };
+}
 
-pub(super) const SETTLE_DELETE: &str = "
-delete e
-from json_table(?, '$[*]' columns (seq bigint path '$[0]', token int path '$[1]')) v
-straight_join {p}outbox_event e on e.seq = v.seq
-where e.lock_token = v.token and e.status in (0, 2)";
+/// The same without what to write.
+macro_rules! rows {
+    () => {
+        "json_table(?, '$[*]' columns (
+        shard smallint path '$[0]', seq bigint path '$[1]', token int path '$[2]')) v"
+    };
+}
 
-/// `tried` is 1 where the attempt counts. The token grows with every verdict, so that a settle
-/// which is repeated after an unknown outcome changes nothing.
-pub(super) const SETTLE_MARK: &str = "
-update json_table(?, '$[*]' columns (
-        seq bigint path '$[0]', token int path '$[1]', status smallint path '$[2]',
-        tried int path '$[3]', delay bigint path '$[4]',
-        error varchar(4000) character set utf8mb4 path '$[5]',
-        route varchar(256) character set utf8mb4 path '$[6]')) v
-straight_join {p}outbox_event e on e.seq = v.seq
-set e.status = v.status,
+/// Rows that a verdict may be written on.
+macro_rules! open_rows {
+    () => {
+        "
+straight_join {p}outbox_event e force index (primary)
+    on e.seq = v.seq and e.shard = v.shard and e.lock_token = v.token and e.status in (0, 2)
+"
+    };
+}
+
+/// How a verdict changes a row; `tried` is 1 where the attempt counts. The token grows with every
+/// verdict, so that a settle which is repeated after an unknown outcome changes nothing. No value
+/// reads a column that another one changes: the order of assignments is the server's.
+macro_rules! mark {
+    () => {
+        "set e.status = v.status,
     e.attempts = least(cast(e.attempts as signed) + v.tried, 2147483647),
     e.crashes = 0,
     e.available_at = case v.status
@@ -140,47 +180,32 @@ set e.status = v.status,
     e.done_at = case v.status when 2 then null else utc_timestamp(6) end,
     e.settled_by = v.route,
     e.last_error = coalesce(v.error, e.last_error),
-    e.lock_token = e.lock_token % 2147483647 + 1
-where e.lock_token = v.token and e.status in (0, 2)";
+    e.locked_by = null,
+    e.locked_until = null,
+    e.lock_token = e.lock_token % 2147483647 + 1"
+    };
+}
 
-/// The token grows, so that a verdict still under way cannot swallow the replay.
-pub(super) const REPLAY: &str = "
-update {p}outbox_event
-set status = 0, attempts = 0, crashes = 0, available_at = utc_timestamp(6), done_at = null,
-    lock_token = lock_token % 2147483647 + 1
-where event_id = ? and status in (3, 4)";
+pub(super) use {mark, open_rows, rows, verdicts};
 
-/// A row that is replayed while this waits for its lock is looked at again, and stays.
-pub(super) const PURGE: &str = "
-delete from {p}outbox_event
-where status in (1, 3) and status = ? and done_at < utc_timestamp(6) - interval ? microsecond
-order by done_at
-limit ?";
+/// Which verdicts apply, where not all of them do: nothing says which rows an UPDATE changed.
+pub(super) const SETTLE_PICK: &str =
+    concat!("select e.seq from ", rows!(), open_rows!(), "for update");
 
-pub(super) const STATS: &str = "
+pub(super) const SETTLE_DELETE: &str = concat!("delete e from ", rows!(), open_rows!());
+
+pub(super) const SETTLE_MARK: &str = concat!("update ", verdicts!(), open_rows!(), mark!());
+
+/// What failed leaves a line in the audit, told by the row as its verdict has left it.
+pub(super) const AUDIT_FAILURES: &str = concat!(
+    "
+insert into {p}outbox_audit (event_id, action, attempts, error)
 select
-    count(case status when 0 then 1 end) as new,
-    count(case status when 2 then 1 end) as retry,
-    count(case status when 4 then 1 end) as held,
-    timestampdiff(microsecond,
-        min(case when status in (0, 2) and available_at <= utc_timestamp(6) then available_at end),
-        utc_timestamp(6)) as oldest_lag,
-    (select count(*) from {p}outbox_event where status = 3) as dead,
-    (select count(*) from {p}outbox_owner where lease_until >= utc_timestamp(6)) as owners,
-    (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= utc_timestamp(6)
-    ) as owned_shards
-from {p}outbox_event
-where pending_shard is not null";
-
-pub(super) const EVENT: &str = "
-select
-    seq, shard, ordering_key, lock_token, status, attempts, settled_by, last_error,
-    coalesce(timestampdiff(microsecond, '1970-01-01', available_at), 0) as available_at,
-    coalesce(timestampdiff(microsecond, '1970-01-01', created_at), 0) as created_at,
-    timestampdiff(microsecond, '1970-01-01', done_at) as done_at,
-    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
-    payload, payload_bytes, content_type, headers,
-    coalesce(timestampdiff(microsecond, '1970-01-01', occurred_at), 0) as occurred_at
-from {p}outbox_event
-where event_id = ?";
+    e.event_id,
+    case e.status when 2 then 'outbox-send-failed' else 'outbox-failed-permanent' end,
+    e.attempts, e.last_error
+from ",
+    rows!(),
+    "
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq"
+);

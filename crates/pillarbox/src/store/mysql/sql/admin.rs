@@ -1,0 +1,212 @@
+//! Statements of operators and upkeep.
+
+use super::event_columns;
+
+/// A page of dead letters without their payloads; what stands in the brackets says which. Of a
+/// payload only the size is looked up, and only for those on the page.
+pub(in super::super) const DEAD_LETTERS: &str = "
+select
+    e.seq, e.shard, e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.ordering_key, e.tenant_id, e.status, e.attempts, e.last_error, e.settled_by,
+    coalesce(timestampdiff(microsecond, '1970-01-01', e.occurred_at), 0) as occurred_at,
+    coalesce(timestampdiff(microsecond, '1970-01-01', e.created_at), 0) as created_at,
+    coalesce(timestampdiff(microsecond, '1970-01-01', e.done_at), 0) as done_at,
+    coalesce(octet_length(e.payload), octet_length(e.payload_bytes)) as payload_size
+from (";
+
+pub(in super::super) const DEAD_LETTERS_ON_PAGE: &str = "
+) page
+straight_join {p}outbox_event e force index (primary) on e.seq = page.seq";
+
+/// The page of one status, in the order of the index; both statuses stand in one statement.
+pub(in super::super) const DEAD_LETTERS_PART: &str = "
+(select e.seq from {p}outbox_event e force index ({p}outbox_event_final) where e.status = ";
+
+pub(in super::super) const COUNT_DEAD: &str =
+    "select count(*) from {p}outbox_event e where e.status in (3, 4)";
+
+/// Locks the rows that an operation fits, each once.
+macro_rules! picked {
+    ($statuses:literal) => {
+        concat!(
+            "
+select e.seq, e.event_id
+from json_table(?, '$[*]' columns (
+        event_id varchar(36) character set ascii collate ascii_bin path '$')) v
+straight_join {p}outbox_event e force index ({p}outbox_event_id)
+    on e.event_id = v.event_id and e.status in ",
+            $statuses,
+            "
+for update"
+        )
+    };
+}
+
+pub(in super::super) const PICK_DEAD: &str = picked!("(3, 4)");
+
+pub(in super::super) const PICK_HELD: &str = picked!("(4)");
+
+/// The rows that were picked, which stay locked.
+macro_rules! picks {
+    () => {
+        "json_table(?, '$[*]' columns (seq bigint path '$')) v
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq"
+    };
+}
+
+/// What an operator does is noted before it is done: the row still has its attempts.
+pub(in super::super) const NOTE: &str = concat!(
+    "
+insert into {p}outbox_audit (event_id, action, attempts, extra)
+select e.event_id, ?, e.attempts, ?
+from ",
+    picks!()
+);
+
+/// The token grows, so that a verdict still under way cannot swallow the replay.
+pub(in super::super) const REPLAY: &str = concat!(
+    "update ",
+    picks!(),
+    "
+set e.status = 0, e.attempts = 0, e.crashes = 0, e.available_at = utc_timestamp(6),
+    e.done_at = null, e.locked_by = null, e.locked_until = null,
+    e.lock_token = e.lock_token % 2147483647 + 1"
+);
+
+pub(in super::super) const SKIP: &str = concat!(
+    "update ",
+    picks!(),
+    "
+set e.status = 3, e.lock_token = e.lock_token % 2147483647 + 1"
+);
+
+pub(in super::super) const DISCARD: &str = concat!("delete e from ", picks!());
+
+pub(in super::super) const TRAIL: &str = "
+select action, attempts, error, extra,
+    coalesce(timestampdiff(microsecond, '1970-01-01', at), 0) as at
+from {p}outbox_audit
+where event_id = ?
+order by id desc
+limit ?";
+
+/// One statement looks and deletes: a row that is replayed while it waits for its lock is looked
+/// at again, and stays.
+pub(in super::super) const PURGE_DONE: &str = "
+delete from {p}outbox_event
+where status = 1 and done_at < utc_timestamp(6) - interval ? microsecond
+order by done_at
+limit ?";
+
+pub(in super::super) const PURGE_DEAD: &str = "
+delete from {p}outbox_event
+where status = 3 and done_at < utc_timestamp(6) - interval ? microsecond
+order by done_at
+limit ?";
+
+pub(in super::super) const PURGE_AUDIT: &str = "
+delete from {p}outbox_audit
+where at < utc_timestamp(6) - interval ? microsecond
+order by at
+limit ?";
+
+pub(in super::super) const PURGE_INBOX: &str = "
+delete from {p}inbox_processed
+where processed_at < utc_timestamp(6) - interval ? microsecond
+order by processed_at
+limit ?";
+
+/// The mode stays as it is until the purge has ended.
+pub(in super::super) const HOLD_MODE: &str =
+    "select claim, ordered, shards from {p}outbox_setting where id = 1 lock in share mode";
+
+/// The head of one shard, and of one status that is final: what is old lies there. All of them
+/// stand in one statement.
+pub(in super::super) const PURGE_ANY_PENDING: &str = "
+(select e.seq, e.created_at as since
+from {p}outbox_event e force index ({p}outbox_event_pending)
+where e.pending_shard = ? and e.done_at is null
+order by e.seq
+limit ?)";
+
+pub(in super::super) const PURGE_ANY_FINAL: &str = "
+(select e.seq, e.done_at as since
+from {p}outbox_event e force index ({p}outbox_event_final)
+where e.status = ?
+order by e.done_at
+limit ?)";
+
+/// The age stands on the DELETE itself too: a row replayed after the look stays.
+pub(in super::super) const PURGE_ANY: &str = concat!(
+    "delete e from ",
+    picks!(),
+    "
+where coalesce(e.done_at, e.created_at) < utc_timestamp(6) - interval ? microsecond"
+);
+
+pub(in super::super) const STATS: &str = "
+select
+    count(case status when 0 then 1 end) as new,
+    count(case status when 2 then 1 end) as retry,
+    count(case status when 4 then 1 end) as held,
+    timestampdiff(microsecond,
+        min(case when status in (0, 2) and available_at <= utc_timestamp(6) then available_at end),
+        utc_timestamp(6)) as oldest_lag,
+    (select count(*) from {p}outbox_event where status = 3) as dead,
+    (select count(*) from {p}outbox_owner where lease_until >= utc_timestamp(6)) as owners,
+    (select count(*) from {p}outbox_shard s
+        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= utc_timestamp(6)
+    ) as owned_shards
+from {p}outbox_event force index ({p}outbox_event_pending)
+where pending_shard is not null";
+
+pub(in super::super) const COUNT_DONE: &str =
+    "select count(*) from {p}outbox_event where status = 1";
+
+pub(in super::super) const SHARD_STATS: &str = "
+select
+    s.shard, s.owner, s.epoch,
+    count(case e.status when 0 then 1 end) as new,
+    count(case e.status when 2 then 1 end) as retry,
+    count(case e.status when 4 then 1 end) as held,
+    timestampdiff(microsecond,
+        min(case when e.status in (0, 2) and e.available_at <= utc_timestamp(6)
+            then e.available_at end),
+        utc_timestamp(6)) as oldest_lag
+from {p}outbox_shard s
+left join {p}outbox_event e force index ({p}outbox_event_pending) on e.pending_shard = s.shard
+group by s.shard, s.owner, s.epoch
+order by s.shard";
+
+pub(in super::super) const TYPE_STATS: &str = "
+select
+    event_type,
+    count(case status when 0 then 1 end) as new,
+    count(case status when 2 then 1 end) as retry,
+    count(case status when 4 then 1 end) as held,
+    count(case status when 3 then 1 end) as dead
+from (
+    select event_type, status
+    from {p}outbox_event force index ({p}outbox_event_pending)
+    where pending_shard is not null
+    union all
+    select event_type, status
+    from {p}outbox_event force index ({p}outbox_event_final)
+    where status = 3
+) e
+group by event_type
+order by count(*) desc, event_type
+limit ?";
+
+pub(in super::super) const EVENT: &str = concat!(
+    "
+select
+    e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts, e.settled_by, e.last_error,
+    coalesce(timestampdiff(microsecond, '1970-01-01', e.available_at), 0) as available_at,
+    coalesce(timestampdiff(microsecond, '1970-01-01', e.created_at), 0) as created_at,
+    timestampdiff(microsecond, '1970-01-01', e.done_at) as done_at, ",
+    event_columns!(),
+    "
+from {p}outbox_event e
+where e.event_id = ?"
+);
