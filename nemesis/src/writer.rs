@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pillarbox::{Outbox, Result};
-use sqlx::{PgPool, SqlitePool};
+use sqlx::{MySqlPool, PgPool, SqlitePool};
 use tokio::task::JoinSet;
 
 use crate::Step;
@@ -39,22 +39,21 @@ pub enum Fate {
 }
 
 macro_rules! bank {
-    ($pool:ty) => {
+    ($pool:ty, $insert:literal, $count:literal, $look:literal) => {
         impl Bank for $pool {
             async fn prepare(&self) -> Result<()> {
                 let create = "create table account (id bigint primary key, n bigint not null)";
                 sqlx::query(create).execute(self).await?;
                 for id in 0..ACCOUNTS {
-                    let insert = sqlx::query("insert into account (id, n) values ($1, 0)");
-                    insert.bind(id).execute(self).await?;
+                    sqlx::query($insert).bind(id).execute(self).await?;
                 }
                 Ok(())
             }
 
             async fn step(&self, outbox: &Outbox, account: i64, fate: Fate) -> Result<Step> {
                 let mut tx = outbox.begin(self).await?;
-                let count = "update account set n = n + 1 where id = $1 returning n";
-                let n = sqlx::query_scalar(count).bind(account).fetch_one(&mut *tx).await?;
+                sqlx::query($count).bind(account).execute(&mut *tx).await?;
+                let n = sqlx::query_scalar($look).bind(account).fetch_one(&mut *tx).await?;
                 let step = Step { account, n };
                 tx.emit(&step).await?;
                 match fate {
@@ -68,8 +67,24 @@ macro_rules! bank {
     };
 }
 
-bank!(PgPool);
-bank!(SqlitePool);
+bank!(
+    PgPool,
+    "insert into account (id, n) values ($1, 0)",
+    "update account set n = n + 1 where id = $1",
+    "select n from account where id = $1"
+);
+bank!(
+    SqlitePool,
+    "insert into account (id, n) values (?, 0)",
+    "update account set n = n + 1 where id = ?",
+    "select n from account where id = ?"
+);
+bank!(
+    MySqlPool,
+    "insert into account (id, n) values (?, 0)",
+    "update account set n = n + 1 where id = ?",
+    "select n from account where id = ?"
+);
 
 /// Writers at work.
 #[derive(Debug)]

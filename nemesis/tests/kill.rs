@@ -11,7 +11,8 @@ use std::time::Duration;
 use nemesis::check::Report;
 use nemesis::settings::MAX_UNSETTLED;
 use nemesis::writer::{Bank, Writers};
-use pillarbox::{PostgresStore, SqliteStore, Store};
+use pillarbox::{MysqlStore, PostgresStore, SqliteStore, Store};
+use sqlx::ConnectOptions as _;
 use tokio::process::{Child, Command};
 
 const KILLS: usize = 100;
@@ -29,7 +30,7 @@ async fn a_hundred_kills_on_sqlite_lose_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_kills_on_postgres_lose_nothing() {
-    let Some(base) = postgres_url() else { return };
+    let Some(base) = url_of("postgres", "PILLARBOX_POSTGRES_URL") else { return };
     let place = place("kill-postgres");
     let schema = format!("nemesis_kill_{}", std::process::id());
     let admin = sqlx::PgPool::connect(&base).await.unwrap();
@@ -42,6 +43,25 @@ async fn a_hundred_kills_on_postgres_lose_nothing() {
     hunt(&store, store.pool(), &url, &place).await;
 
     let clean_up = format!("drop schema {schema} cascade");
+    sqlx::query(sqlx::AssertSqlSafe(clean_up)).execute(&admin).await.unwrap();
+    fs::remove_dir_all(place).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_kills_on_mysql_lose_nothing() {
+    let Some(base) = url_of("mysql", "PILLARBOX_MYSQL_URL") else { return };
+    let place = place("kill-mysql");
+    let database = format!("nemesis_kill_{}", std::process::id());
+    let options: sqlx::mysql::MySqlConnectOptions = base.parse().unwrap();
+    let admin = sqlx::MySqlPool::connect_with(options.clone()).await.unwrap();
+    let create = format!("create database {database}");
+    sqlx::query(sqlx::AssertSqlSafe(create)).execute(&admin).await.unwrap();
+    let url = options.database(&database).to_url_lossy().to_string();
+    let store = MysqlStore::connect(&url).await.unwrap();
+
+    hunt(&store, store.pool(), &url, &place).await;
+
+    let clean_up = format!("drop database {database}");
     sqlx::query(sqlx::AssertSqlSafe(clean_up)).execute(&admin).await.unwrap();
     fs::remove_dir_all(place).unwrap();
 }
@@ -122,15 +142,13 @@ fn place(name: &str) -> PathBuf {
     place
 }
 
-fn postgres_url() -> Option<String> {
-    let url = std::env::var("PILLARBOX_POSTGRES_URL").ok();
+fn url_of(server: &str, variable: &str) -> Option<String> {
+    let url = std::env::var(variable).ok();
     let required = std::env::var("PILLARBOX_REQUIRE").unwrap_or_default();
-    assert!(
-        url.is_some() || !required.contains("postgres"),
-        "PILLARBOX_REQUIRE asks for postgres: set PILLARBOX_POSTGRES_URL"
-    );
+    let is_required = required.split(',').any(|name| name == server);
+    assert!(url.is_some() || !is_required, "PILLARBOX_REQUIRE asks for {server}: set {variable}");
     if url.is_none() {
-        println!("skipped: PILLARBOX_POSTGRES_URL is not set");
+        println!("skipped: {variable} is not set");
     }
     url
 }

@@ -77,8 +77,10 @@ async fn check(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<L
 pub(super) async fn configure(store: &MysqlStore, mode: Mode) -> Result<()> {
     let mut tx = store.begin_move().await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
-    let living: i64 = sqlx::query_scalar(store.sql(sql::LIVING_OWNERS)).fetch_one(&mut *tx).await?;
-    refuse_living(u64::try_from(living).unwrap_or(0))?;
+    // One that lapsed would renew, and live on in a mode that is not its own.
+    sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut *tx).await?;
+    let left: i64 = sqlx::query_scalar(store.sql(sql::COUNT_OWNERS)).fetch_one(&mut *tx).await?;
+    refuse_living(u64::try_from(left).unwrap_or(0))?;
     sqlx::query(store.sql(sql::CONFIGURE))
         .bind(mode.claim.as_str())
         .bind(mode.order.as_str())

@@ -43,8 +43,7 @@ from {p}outbox_setting where id = 1";
 pub(super) const CONFIGURE: &str =
     "update {p}outbox_setting set claim = ?, ordered = ? where id = 1";
 
-pub(super) const LIVING_OWNERS: &str =
-    "select count(*) from {p}outbox_owner where lease_until >= utc_timestamp(6)";
+pub(super) const COUNT_OWNERS: &str = "select count(*) from {p}outbox_owner";
 
 pub(super) const JOIN: &str = "
 insert into {p}outbox_owner (owner, lease_until, wants)

@@ -33,8 +33,7 @@ pub(super) const LAYOUT: &str = "select shards, claim, ordered from {p}outbox_se
 pub(super) const CONFIGURE: &str =
     "update {p}outbox_setting set claim = ?1, ordered = ?2 where id = 1";
 
-pub(super) const LIVING_OWNERS: &str =
-    "select count(*) from {p}outbox_owner where lease_until >= {now}";
+pub(super) const COUNT_OWNERS: &str = "select count(*) from {p}outbox_owner";
 
 pub(super) const JOIN: &str = "
 insert into {p}outbox_owner (owner, lease_until, wants)
