@@ -36,8 +36,8 @@ pub enum PurgeKind {
     Audit,
     /// What inboxes have noted; an event that comes again later has its effect again.
     Inbox,
-    /// Events in any state, by the time they were emitted. Refused unless the tables are set to
-    /// [`ClaimMode::None`](super::ClaimMode::None).
+    /// Events in any state, by the time they were emitted, or of their verdict if they have one.
+    /// Refused unless the tables are set to [`ClaimMode::None`](super::ClaimMode::None).
     Any,
 }
 
@@ -62,7 +62,7 @@ impl Purge {
         Self::of(PurgeKind::Inbox, older_than)
     }
 
-    /// Events emitted longer ago than this, delivered or not.
+    /// Events emitted or settled longer ago than this, delivered or not.
     pub fn any(older_than: Duration) -> Self {
         Self::of(PurgeKind::Any, older_than)
     }

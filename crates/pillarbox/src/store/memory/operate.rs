@@ -86,7 +86,7 @@ impl State {
         };
         let goes = |event: &Event| match status {
             Some(status) => event.status == status && event.done_at.is_some_and(old),
-            None => old(event.created_at),
+            None => old(event.done_at.unwrap_or(event.created_at)),
         };
         let gone = self.events.iter().filter(|(_, event)| goes(event));
         let gone: Vec<Seq> = gone.map(|(seq, _)| *seq).take(limit).collect();

@@ -129,30 +129,31 @@ where (consumer_name, source, event_id) in (
 pub(in super::super) const HOLD_MODE: &str =
     "select claim, ordered from {p}outbox_setting where id = 1 for share";
 
-/// Looks at the heads of the indexes only: what is old lies there, or comes there.
+/// Looks at the heads only: what is old lies there.
 pub(in super::super) const PURGE_ANY: &str = "
 delete from {p}outbox_event
 where event_id in (
         select event_id from (
-            (select e.event_id, e.created_at
+            (select e.event_id, e.created_at as since
              from {p}outbox_shard s
              cross join lateral (
-                select event_id, created_at from {p}outbox_event e
+                select event_id, created_at, done_at from {p}outbox_event e
                 where e.shard = s.shard and e.status in (0, 2, 4)
                 order by e.seq
-                limit (select $2::bigint)
-             ) e)
+                limit $2
+             ) e
+             where e.done_at is null)
             union all
-            (select event_id, created_at from {p}outbox_event
+            (select event_id, done_at from {p}outbox_event
              where status = 1 order by done_at limit $2)
             union all
-            (select event_id, created_at from {p}outbox_event
-             where status in (3, 4) and status = 3 order by done_at limit $2)
+            (select event_id, done_at from {p}outbox_event
+             where status in (3, 4) order by done_at limit $2)
         ) old
-        where created_at < clock_timestamp() - $1 * interval '1 microsecond'
+        where since < clock_timestamp() - $1 * interval '1 microsecond'
         limit $2
     )
-  and created_at < clock_timestamp() - $1 * interval '1 microsecond'";
+  and coalesce(done_at, created_at) < clock_timestamp() - $1 * interval '1 microsecond'";
 
 pub(in super::super) const STATS: &str = "
 select

@@ -129,16 +129,33 @@ where (consumer_name, source, event_id) in (
     )
   and processed_at < {now} - ?1";
 
-/// Looks at the head of the table only: what is old lies there.
+/// Looks at the heads only: what is old lies there. All rows are in shard 0.
 pub(in super::super) const PURGE_ANY: &str = "
 delete from {p}outbox_event
 where seq in (
         select seq from (
-            select seq, created_at from {p}outbox_event order by seq limit ?2
+            select * from (
+                select seq, created_at as since from {p}outbox_event
+                where shard = 0 and status in (0, 2, 4) and done_at is null
+                order by seq
+                limit ?2)
+            union all
+            select * from (
+                select seq, done_at from {p}outbox_event
+                where status = 1
+                order by done_at
+                limit ?2)
+            union all
+            select * from (
+                select seq, done_at from {p}outbox_event
+                where status in (3, 4)
+                order by done_at, seq
+                limit ?2)
         )
-        where created_at < {now} - ?1
+        where since < {now} - ?1
+        limit ?2
     )
-  and created_at < {now} - ?1";
+  and coalesce(done_at, created_at) < {now} - ?1";
 
 pub(in super::super) const STATS: &str = "
 select
