@@ -92,6 +92,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// inboxes have noted under the id. Other events MAY become older with it.
     async fn age(&self, id: &EventId, by: Duration);
 
+    /// What the view `outbox_dead_letter` shows, as text: `id`, `event_id`, `event_name`,
+    /// `event_version`, `aggregate_type`, `aggregate_id`, `partition_key`, `tenant_id`, `payload`,
+    /// `status`, `retry_count`, `last_error`, `processor_name`, `consumer_name`, of each row that
+    /// has `occurred_at`, `dead_at` and `created_at`. Needs [`Need::Tables`].
+    async fn view(&self) -> Vec<Vec<Option<String>>>;
+
     /// Writes or locks something on another connection and holds it, uncommitted.
     async fn hold(&self, hold: Hold<'_>) -> Held;
 

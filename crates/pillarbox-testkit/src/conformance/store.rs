@@ -27,6 +27,7 @@ pub mod seq;
 pub mod settle;
 pub mod stats;
 pub mod takeover;
+pub mod view;
 
 /// Tests a store: `store_conformance!(name_of_the_module, YourBackend);`.
 ///
@@ -209,6 +210,11 @@ macro_rules! store_conformance {
                 a_place_may_be_kept_as_text,
                 a_page_has_its_limit,
                 a_place_may_be_anywhere,
+            }
+            view {
+                the_view_shows_dead_and_held_events,
+                the_view_tells_what_the_row_knows,
+                the_view_forgets_what_is_no_letter_any_more,
             }
             audit {
                 failed_attempts_are_counted_in_the_trail,
