@@ -99,6 +99,11 @@ macro_rules! store_conformance {
                 verdicts_mix_over_shards_and_kinds,
                 two_thousand_verdicts_go_in_one_call,
                 no_verdicts_are_no_error,
+                defer_keeps_the_attempts_there_are,
+                a_delivered_row_still_tells_what_failed_before,
+                an_event_of_tomorrow_is_retried_like_any_other,
+                a_final_row_takes_no_verdict,
+                an_unknown_row_takes_no_verdict,
             }
             delay {
                 a_delayed_row_is_read_with_its_wait,
@@ -134,6 +139,7 @@ macro_rules! store_conformance {
                 blocked_rows_do_not_use_up_the_limit,
                 a_replayed_row_is_claimed_first,
                 a_lease_may_be_as_long_as_one_likes,
+                a_deferred_row_is_claimed_when_it_is_due,
             }
             row_lease {
                 a_renewed_lease_lives_on,

@@ -2,6 +2,7 @@
 //! [`OpenTx`](pillarbox::tx::OpenTx), through [`Outbox`] and [`Inbox`](pillarbox::Inbox).
 
 pub mod aborted;
+pub mod batch;
 pub mod cancellation;
 pub mod commit;
 pub mod context;
@@ -44,6 +45,7 @@ macro_rules! tx_conformance {
                 an_empty_transaction_commits,
                 a_closure_that_succeeds_commits,
                 two_transactions_do_not_disturb_each_other,
+                an_event_that_says_little_has_its_defaults,
             }
             rollback {
                 a_rollback_takes_rows_and_events_back,
@@ -99,6 +101,17 @@ macro_rules! tx_conformance {
                 callbacks_run_after_a_rollback,
                 a_panic_after_the_commit_does_not_reach_the_caller,
                 a_savepoint_rolled_back_is_not_told,
+                a_panic_after_the_write_does_not_reach_the_caller,
+                a_panic_after_a_rollback_does_not_reach_the_caller,
+            }
+            batch {
+                before_write_sees_a_call_as_one,
+                a_call_without_events_is_no_call,
+                before_write_may_replace_events,
+                before_write_may_drop_a_whole_call,
+                an_own_transaction_may_have_its_event_dropped,
+                an_own_transaction_takes_many_events_at_once,
+                a_payload_over_the_limit_keeps_its_call_out,
             }
             limits {
                 an_invalid_event_keeps_all_of_a_call_out,
@@ -110,6 +123,7 @@ macro_rules! tx_conformance {
                 an_event_waits_for_its_delay,
                 an_event_waits_for_its_moment,
                 a_delay_counts_from_the_insert_not_from_the_commit,
+                an_event_may_be_due_at_once,
             }
             context {
                 the_context_lands_in_tenant_and_headers,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::store::{Claim, Order, Pending, Status};
-use pillarbox::{Envelope, EventId, Token, Verdict};
+use pillarbox::{Envelope, ErrorText, EventId, Token, Verdict};
 
 use crate::backend::Backend;
 use crate::conformance::claimer::{Claimer, seqs};
@@ -77,6 +77,22 @@ pub async fn a_retried_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
     assert_eq!(ids(&again), [&id]);
     assert_eq!((again[0].status, again[0].attempts), (Status::Retry, 1));
     assert_eq!(again[0].token, Token(first[0].token.0 + 2), "a verdict and a claim");
+}
+
+/// A row that was put off is leased when its time has come, with no attempt counted.
+pub async fn a_deferred_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    let claimer = Claimer::new(backend).await;
+    let first = claimer.claim().await;
+    let error = ErrorText::new("bank is closed");
+    claimer.judge(&first[0], Verdict::Defer { delay: HOUR, error }).await;
+    assert!(claimer.claim().await.is_empty());
+
+    backend.age(&id, HOUR).await;
+
+    let again = claimer.claim().await;
+    assert_eq!(ids(&again), [&id]);
+    assert_eq!((again[0].status, again[0].attempts), (Status::Retry, 0));
 }
 
 /// What was delivered, given up or held is nobody's to claim, however old it is.

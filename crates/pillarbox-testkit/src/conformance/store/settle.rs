@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use pillarbox::store::{Settled, Status, StoredEvent};
-use pillarbox::{ErrorText, EventId, MAX_ERROR_TEXT, Token, Verdict};
+use pillarbox::{Clock, ErrorText, EventId, MAX_ERROR_TEXT, SystemClock, Token, Verdict};
 
 use crate::backend::Backend;
 use crate::conformance::owner::{
@@ -55,6 +55,48 @@ pub async fn defer_waits_without_counting<B: Backend>(backend: &B) {
     assert!(due_in > HOUR / 2 && due_in <= HOUR, "due in {due_in:?}");
 }
 
+/// A deferral between two failures counts for nothing, and its cause is the last one.
+pub async fn defer_keeps_the_attempts_there_are<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    let owner = Owner::of_all(backend).await;
+    let defer = Verdict::Defer { delay: Duration::ZERO, error: ErrorText::new("bank is closed") };
+
+    for verdict in [retry(Duration::ZERO), defer.clone(), defer, retry(Duration::ZERO)] {
+        owner.judge_id(&id, verdict).await;
+    }
+
+    let stored = backend.store().event(&id).await.unwrap().unwrap();
+    assert_eq!((stored.status, stored.attempts), (Status::Retry, 2));
+    assert_eq!(stored.last_error.as_deref(), Some("socket closed"));
+}
+
+/// A delivery after failures leaves their number and the last cause to be read.
+pub async fn a_delivered_row_still_tells_what_failed_before<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    let owner = Owner::of_all(backend).await;
+    owner.judge_id(&id, retry(Duration::ZERO)).await;
+
+    owner.judge_id(&id, Verdict::Done).await;
+
+    let stored = backend.store().event(&id).await.unwrap().unwrap();
+    assert_eq!((stored.status, stored.attempts), (Status::Done, 1));
+    assert_eq!(stored.last_error.as_deref(), Some("socket closed"));
+}
+
+/// An event that happened tomorrow, by the writer's clock, is retried like any other.
+pub async fn an_event_of_tomorrow_is_retried_like_any_other<B: Backend>(backend: &B) {
+    let tomorrow = SystemClock.now().saturating_add(HOUR * 24);
+    let id = emit_one(backend, keyed("a").occurred_at(tomorrow)).await;
+    let owner = Owner::of_all(backend).await;
+
+    owner.judge_id(&id, retry(Duration::ZERO)).await;
+
+    let rows = owner.read().await;
+    assert_eq!(row(&rows, &id).due_in, Duration::ZERO);
+    let event = row(&rows, &id).event.as_ref().unwrap();
+    assert_eq!(event.moment(), Some(tomorrow));
+}
+
 /// A dead letter keeps its cause and its date, and is not read again.
 pub async fn dead_leaves_the_line<B: Backend>(backend: &B) {
     let (id, stored) = settled(backend, dead()).await;
@@ -86,6 +128,42 @@ pub async fn a_held_row_takes_no_verdict<B: Backend>(backend: &B) {
 
     assert_eq!(settled, Settled::default());
     assert_eq!(status(backend, &id).await, Some(Status::Held));
+}
+
+/// A row that is done or dead is so: no verdict moves it, also with the right token.
+pub async fn a_final_row_takes_no_verdict<B: Backend>(backend: &B) {
+    for last in [Verdict::Done, dead()] {
+        let id = emit_one(backend, keyed("a")).await;
+        let owner = Owner::of_all(backend).await;
+        let rows = owner.read().await;
+        owner.judge(row(&rows, &id), last.clone()).await;
+        let before = backend.store().event(&id).await.unwrap().unwrap();
+
+        let defer = Verdict::Defer { delay: HOUR, error: ErrorText::new("later") };
+        for verdict in [Verdict::Done, Verdict::Delete, retry(HOUR), defer, dead(), held()] {
+            let mut late = owner.settlement(row(&rows, &id), verdict);
+            late.token = before.token;
+            assert_eq!(owner.settle(vec![late]).await, Settled::default());
+        }
+
+        let after = backend.store().event(&id).await.unwrap().expect("it is still there");
+        assert_eq!((after.status, after.token), (before.status, before.token), "after {last:?}");
+        owner.store.leave(&owner.id).await.unwrap();
+    }
+}
+
+/// A row that does not exist takes no verdict, and is in nobody's way.
+pub async fn an_unknown_row_takes_no_verdict<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    let owner = Owner::of_all(backend).await;
+    let rows = owner.read().await;
+    let mut unknown = owner.settlement(&rows[0], Verdict::Done);
+    unknown.seq.0 += 1000;
+
+    let settled = owner.settle(vec![unknown, owner.settlement(&rows[0], Verdict::Done)]).await;
+
+    assert_eq!(settled, Settled { applied: vec![rows[0].seq], refused: vec![] });
+    assert_eq!(status(backend, &id).await, Some(Status::Done));
 }
 
 /// A cause of 5,000 characters is kept up to the limit, whole characters only.

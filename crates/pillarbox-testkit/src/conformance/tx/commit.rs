@@ -1,6 +1,7 @@
 //! Commit: what was done and what was emitted appear together.
 
-use pillarbox::{Error, Outbox};
+use pillarbox::store::Status;
+use pillarbox::{Error, Outbox, Token};
 
 use super::{OrderPlaced, begin, envelope, events, has_event, placed};
 use crate::backend::{Backend, Need, OwnTx};
@@ -42,6 +43,28 @@ pub async fn every_emit_gives_the_id_of_its_event<B: Backend>(backend: &B) {
     assert_eq!((stored.event_type().as_str(), stored.event_version()), ("order.placed", 3));
     assert_eq!(stored.payload().as_json(), Some(r#"{"order_id":"1"}"#));
     assert!(has_event(backend, &own).await);
+}
+
+/// An event that says no more than it must is new, and the rest of it is what it is by default.
+pub async fn an_event_that_says_little_has_its_defaults<B: Backend>(backend: &B) {
+    let mut tx = begin(backend).await;
+    let id = tx.emit_envelope(free()).await.unwrap().unwrap();
+    tx.commit().await.unwrap();
+
+    assert_eq!(id.as_str().len(), 26, "a ULID");
+    let stored = backend.store().event(&id).await.unwrap().unwrap();
+    assert_eq!((stored.status, stored.attempts, stored.token), (Status::New, 0, Token(0)));
+    assert_eq!((stored.done_at, stored.settled_by, stored.last_error), (None, None, None));
+    assert_eq!(stored.key, None);
+    let event = stored.event.unwrap();
+    assert_eq!((event.aggregate_type().as_str(), event.aggregate_id()), ("__GLOBAL__", None));
+    assert_eq!((event.event_version(), event.tenant_id()), (1, None));
+    assert_eq!(event.header_map().to_json(), None);
+    let minute = std::time::Duration::from_secs(60);
+    let happened = event.moment().expect("the database says when");
+    assert!(happened.since(stored.created_at) < minute);
+    assert!(stored.created_at.since(happened) < minute);
+    assert!(stored.available_at <= stored.created_at.saturating_add(minute));
 }
 
 /// `emit_all` gives the ids in order, and the table keeps it.

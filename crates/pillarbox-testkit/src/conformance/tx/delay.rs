@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::{Clock, Outbox, SystemClock};
+use pillarbox::{Clock, Outbox, SystemClock, Timestamp};
 
 use super::{begin, envelope};
 use crate::backend::{Backend, OwnTx};
@@ -21,6 +21,23 @@ pub async fn an_event_waits_for_its_delay<B: Backend>(backend: &B) {
     assert!(is_about(row(&rows, &later).due_in, HOUR));
     assert_eq!(row(&rows, &now).due_in, Duration::ZERO);
     assert!(row(&rows, &never).due_in > HOUR * 24 * 365 * 50, "for ever is long");
+}
+
+/// A delay of nothing and a moment that is over are no delay.
+pub async fn an_event_may_be_due_at_once<B: Backend>(backend: &B) {
+    let now = SystemClock.now().unix_micros();
+    let mut tx = begin(backend).await;
+    for due in [
+        envelope(1).deliver_after(Duration::ZERO),
+        envelope(2).deliver_at(Timestamp::from_unix_micros(now - 3_600_000_000)),
+    ] {
+        tx.emit_envelope(due).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+
+    let rows = read_all(backend).await;
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row.due_in == Duration::ZERO));
 }
 
 /// `deliver_at` is the caller's moment.

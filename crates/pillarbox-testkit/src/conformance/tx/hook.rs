@@ -154,6 +154,40 @@ pub async fn a_panic_after_the_commit_does_not_reach_the_caller<B: Backend>(back
     assert_eq!(committed.get(), 1, "the one after the panic runs");
 }
 
+/// A hook that panics once the events are written keeps nobody from committing them.
+pub async fn a_panic_after_the_write_does_not_reach_the_caller<B: Backend>(backend: &B) {
+    let outbox = Outbox::new().hook(Panics);
+    let mut own = backend.own().await;
+    let first = own.emit(&outbox, envelope(1)).await.unwrap().unwrap();
+    own.commit().await.unwrap();
+    let mut tx = outbox.begin(backend.pool()).await.unwrap();
+    let second = tx.emit(&placed(2)).await.unwrap().unwrap();
+
+    tx.commit().await.unwrap();
+
+    assert!(has_event(backend, &first).await && has_event(backend, &second).await);
+}
+
+/// A hook or a callback that panics after a rollback keeps the others from nothing.
+pub async fn a_panic_after_a_rollback_does_not_reach_the_caller<B: Backend>(backend: &B) {
+    for by_call in [true, false] {
+        let rolled_back = Counter::default();
+        let mut tx = Outbox::new().hook(Panics).begin(backend.pool()).await.unwrap();
+        tx.emit(&placed(7)).await.unwrap();
+        tx.after_rollback(|| panic!("this panic is part of the test"));
+        tx.after_rollback(rolled_back.callback());
+
+        if by_call {
+            tx.rollback().await.unwrap()
+        } else {
+            drop(tx)
+        }
+
+        assert_eq!(rolled_back.get(), 1, "the one after the panic runs");
+        assert_nothing(backend, 7).await;
+    }
+}
+
 /// Events that a savepoint took back are not among those that committed.
 pub async fn a_savepoint_rolled_back_is_not_told<B: Backend>(backend: &B) {
     let told = Told::default();
@@ -211,7 +245,15 @@ impl Hook for Told {
 struct Panics;
 
 impl Hook for Panics {
+    fn after_write(&self, _envelopes: &[Envelope]) {
+        panic!("this panic is part of the test");
+    }
+
     fn after_commit(&self, _envelopes: &[Envelope]) {
+        panic!("this panic is part of the test");
+    }
+
+    fn after_rollback(&self, _envelopes: &[Envelope]) {
         panic!("this panic is part of the test");
     }
 }
