@@ -44,7 +44,7 @@ pub async fn an_id_given_twice_counts_once<B: Backend>(backend: &B) {
         let asked = [id.clone(), id.clone(), id.clone()];
         let done = backend.store().operate(&Operation::of(action, asked)).await.unwrap();
 
-        assert_eq!(done, [id.clone()], "{action:?}");
+        assert_eq!(done, std::slice::from_ref(&id), "{action:?}");
         assert_eq!(said(backend, &id).await.len(), 2, "{action:?}: giving up, and this");
         if action != Action::Discard {
             assert_eq!(token(backend, &id).await, Token(before.0 + 1));

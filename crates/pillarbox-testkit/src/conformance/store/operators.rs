@@ -28,7 +28,7 @@ pub async fn two_replays_at_once_have_one_effect<B: Backend>(backend: &B) {
 
         let (first, second) = join(one.operate(&replay), two.operate(&replay)).await;
 
-        assert_eq!([first.unwrap(), second.unwrap()].concat(), [id.clone()]);
+        assert_eq!([first.unwrap(), second.unwrap()].concat(), std::slice::from_ref(&id));
         let stored = backend.store().event(&id).await.unwrap().unwrap();
         assert_eq!((stored.status, stored.token.0), (Status::New, before + 1));
         assert_eq!(said(backend, &id).await.len(), 2, "giving up, and one replay");
