@@ -74,7 +74,10 @@ impl SqliteStore {
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(Duration::from_secs(5));
+            .busy_timeout(Duration::from_secs(5))
+            // Rows cross from the connection's thread to ours: with room for a whole read the two
+            // do not wait for each other.
+            .row_buffer_size(1024);
         // Each connection to `:memory:` would be a database of its own.
         let connections = if url.contains(":memory:") { 1 } else { 8 };
         let pool = SqlitePoolOptions::new()

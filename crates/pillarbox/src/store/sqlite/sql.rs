@@ -1,4 +1,6 @@
 //! Every statement of the SQLite store; `{p}` is the table prefix, `{now}` the clock.
+//!
+//! A limit has a plus: SQLite plans a statement anew each time a bare limit is bound.
 
 pub(super) mod admin;
 pub(super) mod claim;
@@ -61,7 +63,7 @@ where s.owner is null
    or s.owner = ?2 and s.shard not in (select value from json_each(?3))
    or not exists (select 1 from {p}outbox_owner o where o.owner = s.owner)
 order by s.shard
-limit ?1";
+limit +?1";
 
 pub(super) const TAKE: &str =
     "update {p}outbox_shard set owner = ?1, epoch = epoch + 1 where shard = ?2";
@@ -87,7 +89,7 @@ pub(super) const READ: &str = concat!(
 from {p}outbox_event e
 where shard = ?1 and seq > ?2 and status in (0, 2, 4)
 order by seq
-limit ?3"
+limit +?3"
 );
 
 /// The plus keeps the planner from walking through the whole shard instead of the key.
@@ -100,7 +102,7 @@ pub(super) const READ_KEY: &str = concat!(
 from {p}outbox_event
 where +shard = ?1 and ordering_key = ?2 and status in (0, 2, 4)
 order by seq
-limit ?3"
+limit +?3"
 );
 
 /// Whether a shard is held. Runs inside `begin immediate`, so that it stays so until the end.

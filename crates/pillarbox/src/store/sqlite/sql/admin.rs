@@ -30,7 +30,7 @@ select
     coalesce(octet_length(payload), octet_length(payload_bytes)) as payload_size",
             given_up!(),
             $order,
-            " limit ?12"
+            " limit +?12"
         )
     };
 }
@@ -85,7 +85,7 @@ select action, attempts, error, extra, at
 from {p}outbox_audit
 where event_id = ?1
 order by id desc
-limit ?2";
+limit +?2";
 
 /// Status and age stand on the DELETE itself too, as on every database.
 macro_rules! purge_final {
@@ -101,7 +101,7 @@ where seq in (
             $status,
             " and done_at < {now} - ?1
         order by done_at
-        limit ?2
+        limit +?2
     )
   and ",
             $status,
@@ -116,7 +116,7 @@ pub(in super::super) const PURGE_DEAD: &str = purge_final!("status in (3, 4)", "
 
 pub(in super::super) const PURGE_AUDIT: &str = "
 delete from {p}outbox_audit
-where id in (select id from {p}outbox_audit where at < {now} - ?1 order by at limit ?2)
+where id in (select id from {p}outbox_audit where at < {now} - ?1 order by at limit +?2)
   and at < {now} - ?1";
 
 pub(in super::super) const PURGE_INBOX: &str = "
@@ -125,7 +125,7 @@ where (consumer_name, source, event_id) in (
         select consumer_name, source, event_id from {p}inbox_processed
         where processed_at < {now} - ?1
         order by processed_at
-        limit ?2
+        limit +?2
     )
   and processed_at < {now} - ?1";
 
@@ -138,22 +138,22 @@ where seq in (
                 select seq, created_at as since from {p}outbox_event
                 where shard = 0 and status in (0, 2, 4) and done_at is null
                 order by seq
-                limit ?2)
+                limit +?2)
             union all
             select * from (
                 select seq, done_at from {p}outbox_event
                 where status = 1
                 order by done_at
-                limit ?2)
+                limit +?2)
             union all
             select * from (
                 select seq, done_at from {p}outbox_event
                 where status in (3, 4)
                 order by done_at, seq
-                limit ?2)
+                limit +?2)
         )
         where since < {now} - ?1
-        limit ?2
+        limit +?2
     )
   and coalesce(done_at, created_at) < {now} - ?1";
 
@@ -202,7 +202,7 @@ from (
 )
 group by event_type
 order by count(*) desc, event_type
-limit ?1";
+limit +?1";
 
 pub(in super::super) const EVENT: &str = concat!(
     "

@@ -19,7 +19,7 @@ where seq in (
                 where o.ordering_key = e.ordering_key and o.seq < e.seq
                   and o.status in (0, 2, 4)))
         order by e.seq
-        limit ?3
+        limit +?3
     )
 returning ",
     pending_columns!(),
