@@ -1,0 +1,201 @@
+//! PostgreSQL: a schema of its own, and statements by hand.
+
+mod claim;
+mod drain;
+mod emit;
+
+use std::sync::Arc;
+
+use pillarbox::{Outbox, OwnerId, PostgresStore, ShardId, Store, TablePrefix};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::{AssertSqlSafe, PgPool, Row as _};
+
+use super::{BARE, Database, Emit, Ending, Held, Index, Load, Prefix};
+use crate::{Result, cpu, event::NOTE, round::Used};
+
+/// Of the business transactions.
+const CONNECTIONS: u32 = 32;
+
+/// Ids look like ULIDs and grow, as those of the library do.
+const LOAD: &str = "
+insert into {p}outbox_event (
+    event_id, event_type, aggregate_type, aggregate_id, payload, status, done_at)
+select
+    '01J' || lpad(n::text, 23, '0'), 'order.placed', 'order', (n % $3)::text,
+    json_build_object('order_id', n, 'note', $4::text),
+    $5, case $5 when 1 then clock_timestamp() end
+from generate_series($1, $1 + $2 - 1) n";
+
+/// What `{p}outbox_event` would be if nobody read it.
+const SLIM: &str = r#"
+create table slim_event (
+    event_id varchar(36) collate "C" primary key,
+    event_type varchar(128) not null,
+    aggregate_type varchar(64) not null,
+    aggregate_id varchar(128),
+    payload json not null,
+    created_at timestamptz not null default clock_timestamp()
+);
+create table business (id bigint primary key, total bigint not null)"#;
+
+#[derive(Clone, Debug)]
+pub(crate) struct PostgresBench {
+    /// Of the business transactions.
+    pool: PgPool,
+    /// Of the store, and of the loops that do by hand what it does.
+    work: PgPool,
+    /// Reads the meters, so that it is not among what they measure.
+    other: PgPool,
+    schema: String,
+    server: String,
+    outbox: Outbox,
+}
+
+impl PostgresBench {
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        let schema = format!("pillarbox_bench_{}", std::process::id());
+        let options: PgConnectOptions = url.parse()?;
+        let other = PgPoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
+        run(&other, &format!("create schema {schema}")).await?;
+        let options = options.application_name(&schema).options([("search_path", &schema)]);
+        let pool = pool(&options, CONNECTIONS).await?;
+        let work = pool.clone();
+        let server: String = sqlx::query_scalar("show server_version").fetch_one(&other).await?;
+        let number = server.split(' ').next().unwrap_or_default();
+        let server = format!("PostgreSQL {number}");
+        let bench = Self { pool, work, other, schema, server, outbox: Outbox::new() };
+        bench.store("")?.migrate().await?;
+        bench.store(BARE)?.migrate().await?;
+        sqlx::raw_sql(SLIM).execute(&bench.pool).await?;
+        Ok(bench)
+    }
+
+    pub(crate) async fn close(self) -> Result {
+        self.pool.close().await;
+        run(&self.other, &format!("drop schema {} cascade", self.schema)).await?;
+        self.other.close().await;
+        Ok(())
+    }
+}
+
+impl Database for PostgresBench {
+    const NAME: &'static str = "postgres";
+    const CONNECTIONS: &'static [usize] = &[8, 32];
+    const READERS: &'static [usize] = &[1, 2];
+    const CLAIMERS: &'static [usize] = &[1, 4];
+    const HAS_RIVALS: bool = true;
+
+    fn server(&self) -> &str {
+        &self.server
+    }
+
+    fn store(&self, prefix: Prefix) -> Result<Arc<dyn Store>> {
+        let prefix = TablePrefix::new(prefix)?;
+        Ok(Arc::new(PostgresStore::new(self.work.clone()).prefix(prefix)))
+    }
+
+    async fn used(&self) -> Result<Used> {
+        let row = sqlx::query(
+            "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint as log_bytes,
+                array(select pid from pg_stat_activity where application_name = $1) as pids",
+        )
+        .bind(&self.schema)
+        .fetch_one(&self.other)
+        .await?;
+        let log_bytes: i64 = row.try_get("log_bytes")?;
+        let pids: Vec<i32> = row.try_get("pids")?;
+        let pids: Vec<u32> = pids.into_iter().filter_map(|pid| pid.try_into().ok()).collect();
+        Ok(Used { cpu: cpu::of(&pids), log_bytes: log_bytes.try_into().ok() })
+    }
+
+    async fn workers(&self, connections: usize) -> Result<Self> {
+        let work = pool(&self.pool.connect_options(), connections.try_into()?).await?;
+        Ok(Self { work, ..self.clone() })
+    }
+
+    async fn empty(&self, prefix: Prefix) -> Result {
+        self.execute(&format!("truncate {prefix}outbox_event restart identity")).await
+    }
+
+    async fn load(&self, prefix: Prefix, load: Load) -> Result {
+        sqlx::query(AssertSqlSafe(LOAD.replace("{p}", prefix)))
+            .bind(i64::from(load.first))
+            .bind(i64::from(load.count))
+            .bind(i64::from(load.keys))
+            .bind(NOTE)
+            .bind(load.status)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn tidy(&self, prefix: Prefix) -> Result {
+        self.execute(&format!("vacuum (analyze) {prefix}outbox_event")).await
+    }
+
+    async fn count(&self, prefix: Prefix, status: i16) -> Result<u64> {
+        let sql = format!("select count(*) from {prefix}outbox_event where status = $1");
+        let count: i64 =
+            sqlx::query_scalar(AssertSqlSafe(sql)).bind(status).fetch_one(&self.pool).await?;
+        Ok(count.try_into()?)
+    }
+
+    async fn clear(&self) -> Result {
+        self.execute("truncate business, slim_event, outbox_event, bare_outbox_event").await
+    }
+
+    async fn transact(&self, order: i64, emit: Emit) -> Result {
+        emit::transact(self, order, emit).await
+    }
+
+    async fn transact_many(&self, first: i64, count: u32, emit: Emit) -> Result {
+        emit::transact_many(self, first, count, emit).await
+    }
+
+    async fn drain(&self, shards: Vec<ShardId>, ending: Ending) -> Result<u64> {
+        drain::drain(&self.work, &shards, ending).await
+    }
+
+    async fn claim(&self, owner: &OwnerId, shards: &[ShardId]) -> Result<u64> {
+        claim::claim(&self.work, owner, shards).await
+    }
+
+    async fn delete(&self, prefix: Prefix) -> Result {
+        self.execute(&format!("delete from {prefix}outbox_event")).await
+    }
+
+    async fn hold(&self) -> Result<Option<Held>> {
+        let mut tx = self.pool.begin_with("begin isolation level repeatable read").await?;
+        // The snapshot is taken by the first statement.
+        sqlx::query("select 1").execute(&mut *tx).await?;
+        Ok(Some(Box::new(tx)))
+    }
+
+    async fn indexes(&self, prefix: Prefix) -> Result<Vec<Index>> {
+        let sql = "select indexname::text, indexdef from pg_indexes
+            where schemaname = $1 and tablename = $2 and indexname not like '%pkey'
+            order by indexname";
+        let table = format!("{prefix}outbox_event");
+        let rows = sqlx::query(sql).bind(&self.schema).bind(table).fetch_all(&self.pool).await?;
+        let index = |row: &PgRow| {
+            let name: String = row.try_get(0)?;
+            let drop = format!("drop index {name}");
+            Ok(Index { drop, name, create: row.try_get(1)? })
+        };
+        rows.iter().map(index).collect()
+    }
+
+    async fn execute(&self, sql: &str) -> Result {
+        run(&self.pool, sql).await
+    }
+}
+
+async fn pool(options: &PgConnectOptions, connections: u32) -> Result<PgPool> {
+    let pool = PgPoolOptions::new().max_connections(connections).min_connections(connections);
+    Ok(pool.connect_with(options.clone()).await?)
+}
+
+async fn run(pool: &PgPool, sql: &str) -> Result {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(pool).await?;
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Lease a batch row by row, then delete it.
+
+use pillarbox::{OwnerId, ShardId};
+use sqlx::{PgPool, Row as _, postgres::PgRow};
+
+use crate::{Result, bare::BATCH};
+
+const CLAIM: &str = "
+with due as materialized (
+    select e.ctid
+    from unnest($2::smallint[]) as want (shard)
+    cross join lateral (
+        select e.ctid
+        from bare_outbox_event e
+        where e.shard = want.shard and e.status in (0, 2, 4)
+          and (e.locked_until is null or e.locked_until < clock_timestamp())
+        order by e.seq
+        limit (select $3)
+        for update skip locked
+    ) e
+    limit (select $3)
+)
+update bare_outbox_event e
+set locked_by = $1, locked_until = clock_timestamp() + interval '1 minute',
+    lock_token = e.lock_token + 1
+where e.ctid = any(array(select ctid from due))
+returning e.shard, e.seq, e.event_id, e.event_type, e.aggregate_id, e.payload::text as payload";
+
+const DELETE: &str = "
+delete from bare_outbox_event e
+using unnest($2::smallint[], $3::bigint[]) as v (shard, seq)
+where e.shard = v.shard and e.seq = v.seq and e.locked_by = $1 and e.status in (0, 2, 4)";
+
+/// What a listener would get.
+struct Event {
+    shard: i16,
+    seq: i64,
+    _parts: [String; 4],
+}
+
+pub(super) async fn claim(pool: &PgPool, owner: &OwnerId, shards: &[ShardId]) -> Result<u64> {
+    let shards: Vec<i16> = shards.iter().map(|shard| shard.0).collect();
+    let rows = sqlx::query(CLAIM)
+        .bind(owner.as_str())
+        .bind(shards)
+        .bind(i64::from(BATCH))
+        .fetch_all(pool)
+        .await?;
+    let batch: Vec<Event> = rows.iter().map(event).collect::<Result<_>>()?;
+    if batch.is_empty() {
+        return Ok(0);
+    }
+    let deleted = sqlx::query(DELETE)
+        .bind(owner.as_str())
+        .bind(batch.iter().map(|event| event.shard).collect::<Vec<_>>())
+        .bind(batch.iter().map(|event| event.seq).collect::<Vec<_>>())
+        .execute(pool)
+        .await?;
+    Ok(deleted.rows_affected())
+}
+
+fn event(row: &PgRow) -> Result<Event> {
+    Ok(Event {
+        shard: row.try_get(0)?,
+        seq: row.try_get(1)?,
+        _parts: [row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?],
+    })
+}

@@ -1,0 +1,50 @@
+//! Lease a batch row by row, then delete it.
+
+use pillarbox::OwnerId;
+use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
+
+use crate::{Result, bare::BATCH};
+
+const CLAIM: &str = "
+update bare_outbox_event
+set locked_by = ?1, lock_token = lock_token + 1,
+    locked_until =
+        cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000 + 60000000
+where seq in (
+    select seq from bare_outbox_event
+    where shard = 0 and status in (0, 2, 4)
+      and (locked_until is null or locked_until <
+          cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000)
+    order by seq
+    limit ?2
+)
+returning seq, event_id, event_type, aggregate_id, payload";
+
+const DELETE: &str = "
+delete from bare_outbox_event
+where seq in (select value from json_each(?2)) and locked_by = ?1 and status in (0, 2, 4)";
+
+/// What a listener would get.
+struct Event {
+    seq: i64,
+    _parts: [String; 4],
+}
+
+pub(super) async fn claim(pool: &SqlitePool, owner: &OwnerId) -> Result<u64> {
+    let rows = sqlx::query(CLAIM).bind(owner.as_str()).bind(BATCH).fetch_all(pool).await?;
+    let batch: Vec<Event> = rows.iter().map(event).collect::<Result<_>>()?;
+    if batch.is_empty() {
+        return Ok(0);
+    }
+    let seqs: Vec<i64> = batch.iter().map(|event| event.seq).collect();
+    let seqs = serde_json::to_string(&seqs)?;
+    let deleted = sqlx::query(DELETE).bind(owner.as_str()).bind(seqs).execute(pool).await?;
+    Ok(deleted.rows_affected())
+}
+
+fn event(row: &SqliteRow) -> Result<Event> {
+    Ok(Event {
+        seq: row.try_get(0)?,
+        _parts: [row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?],
+    })
+}

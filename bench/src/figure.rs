@@ -1,0 +1,212 @@
+//! One measured figure, as the JSON has it.
+
+use serde::Serialize;
+
+use crate::round::{Sample, Spread};
+
+/// One case on one store: ours beside the limit of the same run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) case: String,
+    pub(crate) store: &'static str,
+    /// Which server, in its own words.
+    pub(crate) server: String,
+    pub(crate) unit: Unit,
+    pub(crate) ours: f64,
+    pub(crate) limit: f64,
+    /// The median of ours over the limit, round by round.
+    pub(crate) ratio: f64,
+    pub(crate) ours_spread: [f64; 2],
+    pub(crate) limit_spread: [f64; 2],
+    pub(crate) ratio_spread: [f64; 2],
+    pub(crate) rounds: usize,
+    /// What the limit is.
+    pub(crate) against: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) goal: Option<Goal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_cpu_us: Option<Pair>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client_cpu_us: Option<Pair>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) log_bytes: Option<Pair>,
+    /// Other ways to do the same, with ours over theirs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) peers: Vec<Peer>,
+    /// Anything else that was counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) enum Unit {
+    #[serde(rename = "events/s")]
+    Events,
+    #[serde(rename = "tx/s")]
+    Transactions,
+    #[serde(rename = "µs")]
+    Micros,
+}
+
+impl Unit {
+    fn of(self, sample: &Sample) -> f64 {
+        match self {
+            Self::Events | Self::Transactions => sample.per_second(),
+            Self::Micros => sample.micros_each(),
+        }
+    }
+}
+
+/// What the ratio should be, or ours alone.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+    OursAtMost(f64),
+}
+
+/// A number per event, transaction or call, ours and the limit's: medians.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Pair {
+    pub(crate) ours: f64,
+    pub(crate) limit: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) ratio: f64,
+    pub(crate) ratio_spread: [f64; 2],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) goal: Option<Goal>,
+}
+
+/// The names of a figure, before its numbers are known.
+#[derive(Debug)]
+pub(crate) struct Title {
+    pub(crate) case: String,
+    pub(crate) store: &'static str,
+    pub(crate) server: String,
+    pub(crate) unit: Unit,
+    pub(crate) against: String,
+    pub(crate) goal: Option<Goal>,
+}
+
+impl Figure {
+    /// Compares samples that were taken by turns; `None` when there are none.
+    pub(crate) fn new(title: Title, ours: &[Sample], limit: &[Sample]) -> Option<Self> {
+        let unit = title.unit;
+        let spread = |samples: &[Sample]| Spread::of(samples.iter().map(|one| unit.of(one)));
+        let (our_spread, limit_spread) = (spread(ours)?, spread(limit)?);
+        let ratio = ratios(unit, ours, limit)?;
+        Some(Self {
+            case: title.case,
+            store: title.store,
+            server: title.server,
+            unit,
+            ours: our_spread.median,
+            limit: limit_spread.median,
+            ratio: ratio.median,
+            ours_spread: [our_spread.least, our_spread.most],
+            limit_spread: [limit_spread.least, limit_spread.most],
+            ratio_spread: [ratio.least, ratio.most],
+            rounds: ours.len(),
+            against: title.against,
+            goal: title.goal,
+            server_cpu_us: Pair::of(ours, limit, Sample::server_micros),
+            client_cpu_us: Pair::of(ours, limit, Sample::own_micros),
+            log_bytes: Pair::of(ours, limit, Sample::log_bytes_each),
+            peers: Vec::new(),
+            notes: Vec::new(),
+        })
+    }
+
+    /// Adds another way that took part in the same rounds.
+    pub(crate) fn peer(
+        mut self,
+        name: &str,
+        ours: &[Sample],
+        peer: &[Sample],
+        goal: Option<Goal>,
+    ) -> Self {
+        let value = Spread::of(peer.iter().map(|one| self.unit.of(one)));
+        if let Some((value, ratio)) = value.zip(ratios(self.unit, ours, peer)) {
+            self.peers.push(Peer {
+                name: name.to_owned(),
+                value: value.median,
+                ratio: ratio.median,
+                ratio_spread: [ratio.least, ratio.most],
+                goal,
+            });
+        }
+        self
+    }
+
+    /// One line for whoever waits.
+    pub(crate) fn line(&self) -> String {
+        let Self { case, store, ours, limit, ratio, ratio_spread: [least, most], .. } = self;
+        let pair = |name: &str, pair: Option<Pair>| {
+            pair.map(|Pair { ours, limit }| format!(", {name} {ours:.2} / {limit:.2}"))
+        };
+        let more = [
+            pair("server µs", self.server_cpu_us),
+            pair("client µs", self.client_cpu_us),
+            pair("log B", self.log_bytes),
+        ];
+        let more: String = more.into_iter().flatten().collect();
+        format!(
+            "{store}: {case}: {ours:.0} / {limit:.0}, ratio {ratio:.2} [{least:.2}-{most:.2}]{more}"
+        )
+    }
+}
+
+impl Pair {
+    fn of(
+        ours: &[Sample],
+        limit: &[Sample],
+        part: impl Fn(&Sample) -> Option<f64>,
+    ) -> Option<Self> {
+        let ours = Spread::of(ours.iter().filter_map(&part))?.median;
+        let limit = Spread::of(limit.iter().filter_map(&part))?.median;
+        Some(Self { ours, limit })
+    }
+}
+
+/// Round by round, since what slows the machine down slows neighbours down alike.
+fn ratios(unit: Unit, ours: &[Sample], other: &[Sample]) -> Option<Spread> {
+    Spread::of(ours.iter().zip(other).map(|(ours, other)| unit.of(ours) / unit.of(other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn sample(count: u64) -> Sample {
+        let wall = Duration::from_secs(1);
+        Sample { count, wall, server_cpu: None, own_cpu: None, log_bytes: Some(count * 10) }
+    }
+
+    #[test]
+    fn the_ratio_is_taken_round_by_round() {
+        let title = Title {
+            case: "drain".to_owned(),
+            store: "memory",
+            server: String::new(),
+            unit: Unit::Events,
+            against: String::new(),
+            goal: None,
+        };
+        let (ours, limit) = ([sample(50), sample(8)], [sample(100), sample(10)]);
+
+        let figure = Figure::new(title, &ours, &limit).unwrap();
+
+        assert_eq!(figure.ratio_spread, [0.5, 0.8]);
+        assert!((figure.ratio - 0.65).abs() < 1e-9);
+        assert!(figure.server_cpu_us.is_none());
+        assert!(figure.log_bytes.is_some());
+    }
+}

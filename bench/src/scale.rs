@@ -1,0 +1,43 @@
+//! How much is measured: enough to trust, or enough to see that it works.
+
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// Rounds that count; one more, before them, warms up.
+    pub(crate) rounds: usize,
+    /// How long a round of transactions goes on.
+    pub(crate) slice: Duration,
+    /// Events to drain.
+    pub(crate) backlog: u32,
+    /// Rows that are done and kept.
+    pub(crate) kept: u32,
+    /// Rows deleted under a held snapshot.
+    pub(crate) dead: u32,
+    /// Rows inserted to find the cost of an index.
+    pub(crate) inserts: u32,
+    /// Transactions beside claims.
+    pub(crate) contended: u32,
+}
+
+impl Scale {
+    pub(crate) const FULL: Self = Self {
+        rounds: 5,
+        slice: Duration::from_millis(1500),
+        backlog: 100_000,
+        kept: 1_000_000,
+        dead: 300_000,
+        inserts: 50_000,
+        contended: 100_000,
+    };
+
+    pub(crate) const QUICK: Self = Self {
+        rounds: 3,
+        slice: Duration::from_millis(400),
+        backlog: 20_000,
+        kept: 100_000,
+        dead: 30_000,
+        inserts: 10_000,
+        contended: 10_000,
+    };
+}
