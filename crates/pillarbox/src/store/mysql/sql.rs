@@ -68,11 +68,12 @@ pub(super) const IS_OWNER: &str =
 
 /// Without a lock, which would wait for every shard that a living owner settles in: moves happen
 /// one after the other, so what is free here is free until TAKE.
+/// MySQL looks in a document for a document, not for a number: hence the text.
 pub(super) const FREE: &str = "
 select s.shard, s.epoch, s.owner is not null and s.owner <> ? as lapsed
 from {p}outbox_shard s
 where s.owner is null
-   or s.owner = ? and not json_contains(?, s.shard)
+   or s.owner = ? and not json_contains(?, cast(s.shard as char))
    or not exists (select 1 from {p}outbox_owner o where o.owner = s.owner)
 order by s.shard
 limit ?";
@@ -129,10 +130,17 @@ limit ?"
 
 /// The fence is a lock, not a look: a takeover waits for the end of this transaction, and this
 /// statement sees a takeover that came first.
+///
+/// The list is a derived table wherever rows are locked, since MySQL says of `json_table` beside
+/// `for update` that it stands in two locking clauses; and the index is forced, since a scan of a
+/// small table would lock every shard of it.
 pub(super) const FENCE: &str = "
 select s.shard
-from json_table(?, '$[*]' columns (shard smallint path '$[0]', epoch bigint path '$[1]')) f
-straight_join {p}outbox_shard s on s.shard = f.shard
+from (
+    select j.shard, j.epoch
+    from json_table(?, '$[*]' columns (shard smallint path '$[0]', epoch bigint path '$[1]')) j
+) f
+straight_join {p}outbox_shard s force index (primary) on s.shard = f.shard
 where s.owner = ? and s.epoch = f.epoch
 for update";
 
@@ -152,6 +160,14 @@ macro_rules! rows {
     () => {
         "json_table(?, '$[*]' columns (
         shard smallint path '$[0]', seq bigint path '$[1]', token int path '$[2]')) v"
+    };
+}
+
+/// The same, for a statement that locks.
+macro_rules! rows_to_lock {
+    () => {
+        "(select j.shard, j.seq, j.token from json_table(?, '$[*]' columns (
+        shard smallint path '$[0]', seq bigint path '$[1]', token int path '$[2]')) j) v"
     };
 }
 
@@ -185,11 +201,11 @@ macro_rules! mark {
     };
 }
 
-pub(super) use {mark, open_rows, rows, verdicts};
+pub(super) use {mark, open_rows, rows, rows_to_lock, verdicts};
 
 /// Which verdicts apply, where not all of them do: nothing says which rows an UPDATE changed.
 pub(super) const SETTLE_PICK: &str =
-    concat!("select e.seq from ", rows!(), open_rows!(), "for update");
+    concat!("select e.seq from ", rows_to_lock!(), open_rows!(), "for update");
 
 pub(super) const SETTLE_DELETE: &str = concat!("delete e from ", rows!(), open_rows!());
 

@@ -31,8 +31,8 @@ macro_rules! picked {
         concat!(
             "
 select e.seq, e.event_id
-from json_table(?, '$[*]' columns (
-        event_id varchar(36) character set ascii collate ascii_bin path '$')) v
+from (select j.event_id from json_table(?, '$[*]' columns (
+        event_id varchar(36) character set ascii collate ascii_bin path '$')) j) v
 straight_join {p}outbox_event e force index ({p}outbox_event_id)
     on e.event_id = v.event_id and e.status in ",
             $statuses,

@@ -1,6 +1,6 @@
 //! Statements of row claims.
 
-use super::{event_columns, mark, open_rows, pending_columns, rows, verdicts};
+use super::{event_columns, mark, open_rows, pending_columns, rows, rows_to_lock, verdicts};
 
 /// One shard's rows that can be had. A key's head is asked for row by row, and by a scalar: the
 /// plan cannot turn that into a join over all that waits.
@@ -73,7 +73,7 @@ pub(in super::super) const RELEASE_ROWS: &str = concat!(
 );
 
 pub(in super::super) const SETTLE_ROWS_PICK: &str =
-    concat!("select e.seq from ", rows!(), leased_rows!(), "for update");
+    concat!("select e.seq from ", rows_to_lock!(), leased_rows!(), "for update");
 
 pub(in super::super) const SETTLE_ROWS_DELETE: &str =
     concat!("delete e from ", rows!(), leased_rows!());
