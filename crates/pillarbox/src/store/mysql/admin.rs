@@ -11,7 +11,6 @@ use super::{MysqlStore, migrate};
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
-use crate::pooled::PooledTx;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
@@ -110,7 +109,6 @@ fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
     })
 }
 
-/// In order of their ids, so that two operators never wait for each other in a circle.
 pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result<Vec<EventId>> {
     operation.check()?;
     let (pick, change) = match operation.action {
@@ -118,14 +116,15 @@ pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result
         Action::Skip => (sql::PICK_HELD, sql::SKIP),
         Action::Discard => (sql::PICK_DEAD, sql::DISCARD),
     };
-    let mut ids: Vec<&str> = operation.ids.iter().map(EventId::as_str).collect();
-    ids.sort_unstable();
-    ids.dedup();
+    let ids: HashSet<&str> = operation.ids.iter().map(EventId::as_str).collect();
+    let ids: Value = ids.into_iter().collect();
     let mut tx = store.begin().await?;
-    let rows =
-        sqlx::query(store.sql(pick)).bind(Value::from(ids).to_string()).fetch_all(&mut *tx).await?;
-    let seqs = rows.iter().map(|row| row.try_get("seq")).collect::<Result<Vec<i64>, _>>()?;
-    let seqs = Value::from(seqs).to_string();
+    let places_of = sqlx::query_scalar(store.sql(sql::PLACES)).bind(ids.to_string());
+    let found: Vec<i64> = places_of.fetch_all(&mut *tx).await?;
+    let picked = sqlx::query_as(store.sql(pick)).bind(places(found));
+    let picked: Vec<(i64, String)> = picked.fetch_all(&mut *tx).await?;
+    let (seqs, mut done): (Vec<i64>, HashSet<String>) = picked.into_iter().unzip();
+    let seqs = places(seqs);
     sqlx::query(store.sql(sql::NOTE))
         .bind(operation.action.as_str())
         .bind(operation.extra())
@@ -134,8 +133,6 @@ pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result
         .await?;
     sqlx::query(store.sql(change)).bind(&seqs).execute(&mut *tx).await?;
     tx.commit().await?;
-    let done = rows.iter().map(|row| row.try_get("event_id"));
-    let mut done = done.collect::<Result<HashSet<String>, _>>()?;
     Ok(operation.ids.iter().filter(|id| done.remove(id.as_str())).cloned().collect())
 }
 
@@ -163,13 +160,32 @@ fn audit_entry(row: &MySqlRow) -> Result<AuditEntry> {
 }
 
 pub(super) async fn purge(store: &MysqlStore, purge: &Purge) -> Result<u64> {
-    let statement = match purge.kind {
-        PurgeKind::Done => sql::PURGE_DONE,
-        PurgeKind::Dead => sql::PURGE_DEAD,
-        PurgeKind::Audit => sql::PURGE_AUDIT,
-        PurgeKind::Inbox => sql::PURGE_INBOX,
-        PurgeKind::Any => return purge_any(store, purge).await,
-    };
+    match purge.kind {
+        PurgeKind::Done => purge_final(store, Status::Done, purge).await,
+        PurgeKind::Dead => purge_final(store, Status::Dead, purge).await,
+        PurgeKind::Audit => purge_notes(store, sql::PURGE_AUDIT, purge).await,
+        PurgeKind::Inbox => purge_notes(store, sql::PURGE_INBOX, purge).await,
+        PurgeKind::Any => purge_any(store, purge).await,
+    }
+}
+
+async fn purge_final(store: &MysqlStore, status: Status, purge: &Purge) -> Result<u64> {
+    let age = micros(purge.older_than);
+    let mut tx = store.begin().await?;
+    let look = sqlx::query_scalar(store.sql(sql::LOOK_FINAL)).bind(status.code()).bind(age);
+    let old: Vec<i64> = look.bind(i64::from(purge.limit)).fetch_all(&mut *tx).await?;
+    let purged = sqlx::query(store.sql(sql::PURGE_FINAL))
+        .bind(places(old))
+        .bind(status.code())
+        .bind(age)
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(purged.rows_affected())
+}
+
+/// Nobody changes such a row: one statement looks and deletes.
+async fn purge_notes(store: &MysqlStore, statement: &'static str, purge: &Purge) -> Result<u64> {
     let mut call = store.call().await?;
     let purged = sqlx::query(store.sql(statement))
         .bind(micros(purge.older_than))
@@ -181,45 +197,25 @@ pub(super) async fn purge(store: &MysqlStore, purge: &Purge) -> Result<u64> {
 }
 
 async fn purge_any(store: &MysqlStore, purge: &Purge) -> Result<u64> {
+    let age = micros(purge.older_than);
     let mut tx = store.begin().await?;
     let setting = sqlx::query(store.sql(sql::HOLD_MODE)).fetch_one(&mut *tx).await?;
     refuse_unless_nobody_delivers(migrate::mode(&setting)?)?;
-    let old = old(store, &mut tx, setting.try_get("shards")?, purge).await?;
+    let look = sqlx::query_scalar(store.sql(sql::LOOK_ANY)).bind(i64::from(purge.limit)).bind(age);
+    let old: Vec<i64> = look.fetch_all(&mut *tx).await?;
     let purged = sqlx::query(store.sql(sql::PURGE_ANY))
-        .bind(Value::from(old).to_string())
-        .bind(micros(purge.older_than))
+        .bind(places(old))
+        .bind(age)
         .execute(&mut *tx)
         .await?;
     tx.commit().await?;
     Ok(purged.rows_affected())
 }
 
-/// Looks at the heads only: what is old lies there.
-async fn old(
-    store: &MysqlStore,
-    tx: &mut PooledTx<MySql>,
-    shards: i16,
-    purge: &Purge,
-) -> Result<Vec<i64>> {
-    let limit = i64::from(purge.limit);
-    let mut query = QueryBuilder::<MySql>::new("select seq from (");
-    let mut part = |text: &str, bound: i16, last: &str| {
-        let mut pieces = text.split('?');
-        query.push(pieces.next().unwrap_or_default()).push_bind(bound);
-        query.push(pieces.next().unwrap_or_default()).push_bind(limit);
-        query.push(pieces.next().unwrap_or_default()).push(last);
-    };
-    for shard in 0..shards {
-        part(&store.tables.render(sql::PURGE_ANY_PENDING), shard, " union all ");
-    }
-    let last = Status::Held;
-    for status in [Status::Done, Status::Dead, last] {
-        let union = if status == last { "" } else { " union all " };
-        part(&store.tables.render(sql::PURGE_ANY_FINAL), status.code(), union);
-    }
-    query.push(") old where since < utc_timestamp(6) - interval ");
-    query.push_bind(micros(purge.older_than)).push(" microsecond limit ").push_bind(limit);
-    Ok(query.build_query_scalar().persistent(false).fetch_all(&mut **tx).await?)
+/// As a statement unpacks them; in order, as everyone who locks rows.
+fn places(mut seqs: Vec<i64>) -> String {
+    seqs.sort_unstable();
+    Value::from(seqs).to_string()
 }
 
 pub(super) async fn event(store: &MysqlStore, id: &EventId) -> Result<Option<StoredEvent>> {

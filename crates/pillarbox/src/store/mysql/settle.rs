@@ -126,6 +126,9 @@ impl Batch<'_> {
             // Each once: of two verdicts on one row the first counts.
             self.lines.retain(|line| applicable.remove(&line.seq));
         }
+        let seqs = self.lines.iter().map(|line| line.seq).collect();
+        // In order, as everyone who locks rows.
+        self.lines.sort_unstable_by_key(|line| line.seq);
         let (delete, mark) = match self.leased_to {
             Some(_) => (sql::claim::SETTLE_ROWS_DELETE, sql::claim::SETTLE_ROWS_MARK),
             None => (sql::SETTLE_DELETE, sql::SETTLE_MARK),
@@ -140,7 +143,7 @@ impl Batch<'_> {
         for rows in lists(marked.iter().filter(|it| it.is_failure()).map(|it| it.row())) {
             sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(rows).execute(&mut **tx).await?;
         }
-        Ok(Some(self.lines.iter().map(|line| line.seq).collect()))
+        Ok(Some(seqs))
     }
 
     async fn pick(&self, store: &MysqlStore, tx: &mut PooledTx<MySql>) -> Result<HashSet<Seq>> {

@@ -25,34 +25,38 @@ pub(in super::super) const DEAD_LETTERS_PART: &str = "
 pub(in super::super) const COUNT_DEAD: &str =
     "select count(*) from {p}outbox_event e where e.status in (3, 4)";
 
-/// Locks the rows that an operation fits, each once.
-macro_rules! picked {
-    ($statuses:literal) => {
-        concat!(
-            "
-select e.seq, e.event_id
-from (select j.event_id from json_table(?, '$[*]' columns (
-        event_id varchar(36) character set ascii collate ascii_bin path '$')) j) v
-straight_join {p}outbox_event e force index ({p}outbox_event_id)
-    on e.event_id = v.event_id and e.status in ",
-            $statuses,
-            "
-for update"
-        )
-    };
-}
+/// Where events are, without a lock: they are locked in order of `seq` then, so that neither
+/// operators nor upkeep wait for each other in a circle.
+pub(in super::super) const PLACES: &str = "
+select e.seq
+from json_table(?, '$[*]' columns (
+        event_id varchar(36) character set ascii collate ascii_bin path '$')) v
+straight_join {p}outbox_event e force index ({p}outbox_event_id) on e.event_id = v.event_id";
 
-pub(in super::super) const PICK_DEAD: &str = picked!("(3, 4)");
-
-pub(in super::super) const PICK_HELD: &str = picked!("(4)");
-
-/// The rows that were picked, which stay locked.
+/// Rows by their places.
 macro_rules! picks {
     () => {
         "json_table(?, '$[*]' columns (seq bigint path '$')) v
 straight_join {p}outbox_event e force index (primary) on e.seq = v.seq"
     };
 }
+
+/// Locks the rows that an operation fits.
+macro_rules! pick {
+    ($statuses:literal) => {
+        concat!(
+            "select e.seq, e.event_id from ",
+            picks!(),
+            " and e.status in ",
+            $statuses,
+            " for update"
+        )
+    };
+}
+
+pub(in super::super) const PICK_DEAD: &str = pick!("(3, 4)");
+
+pub(in super::super) const PICK_HELD: &str = pick!("(4)");
 
 /// What an operator does is noted before it is done: the row still has its attempts.
 pub(in super::super) const NOTE: &str = concat!(
@@ -90,19 +94,20 @@ where event_id = ?
 order by id desc
 limit ?";
 
-/// One statement looks and deletes: a row that is replayed while it waits for its lock is looked
-/// at again, and stays.
-pub(in super::super) const PURGE_DONE: &str = "
-delete from {p}outbox_event
-where status = 1 and done_at < utc_timestamp(6) - interval ? microsecond
+/// What is final and old, without a lock: the rows are locked by their places then.
+pub(in super::super) const LOOK_FINAL: &str = "
+select seq from {p}outbox_event force index ({p}outbox_event_final)
+where status = ? and done_at < utc_timestamp(6) - interval ? microsecond
 order by done_at
 limit ?";
 
-pub(in super::super) const PURGE_DEAD: &str = "
-delete from {p}outbox_event
-where status = 3 and done_at < utc_timestamp(6) - interval ? microsecond
-order by done_at
-limit ?";
+/// Status and age stand on the DELETE too: a row replayed after the look stays.
+pub(in super::super) const PURGE_FINAL: &str = concat!(
+    "delete e from ",
+    picks!(),
+    "
+where e.status = ? and e.done_at < utc_timestamp(6) - interval ? microsecond"
+);
 
 pub(in super::super) const PURGE_AUDIT: &str = "
 delete from {p}outbox_audit
@@ -118,30 +123,19 @@ limit ?";
 
 /// The mode stays as it is until the purge has ended.
 pub(in super::super) const HOLD_MODE: &str =
-    "select claim, ordered, shards from {p}outbox_setting where id = 1 lock in share mode";
+    "select claim, ordered from {p}outbox_setting where id = 1 lock in share mode";
 
-/// The head of one shard, and of one status that is final: what is old lies there. All of them
-/// stand in one statement.
-pub(in super::super) const PURGE_ANY_PENDING: &str = "
-(select e.seq, e.created_at as since
-from {p}outbox_event e force index ({p}outbox_event_pending)
-where e.pending_shard = ? and e.done_at is null
-order by e.seq
-limit ?)";
+/// Looks at the head of the table only: what is old lies there.
+pub(in super::super) const LOOK_ANY: &str = "
+select seq
+from (select seq, created_at from {p}outbox_event order by seq limit ?) head
+where created_at < utc_timestamp(6) - interval ? microsecond";
 
-pub(in super::super) const PURGE_ANY_FINAL: &str = "
-(select e.seq, e.done_at as since
-from {p}outbox_event e force index ({p}outbox_event_final)
-where e.status = ?
-order by e.done_at
-limit ?)";
-
-/// The age stands on the DELETE itself too: a row replayed after the look stays.
 pub(in super::super) const PURGE_ANY: &str = concat!(
     "delete e from ",
     picks!(),
     "
-where coalesce(e.done_at, e.created_at) < utc_timestamp(6) - interval ? microsecond"
+where e.created_at < utc_timestamp(6) - interval ? microsecond"
 );
 
 pub(in super::super) const STATS: &str = "
