@@ -45,9 +45,9 @@ straight_join {p}outbox_event e force index (primary) on e.seq = v.seq"
 macro_rules! pick {
     ($statuses:literal) => {
         concat!(
-            "select e.seq, e.event_id from ",
-            picks!(),
-            " and e.status in ",
+            "select e.seq, e.event_id
+from (select j.seq from json_table(?, '$[*]' columns (seq bigint path '$')) j) v
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.status in ",
             $statuses,
             " for update"
         )
