@@ -128,14 +128,16 @@ pub(in super::super) const HOLD_MODE: &str =
 /// Looks at the head of the table only: what is old lies there.
 pub(in super::super) const LOOK_ANY: &str = "
 select seq
-from (select seq, created_at from {p}outbox_event order by seq limit ?) head
-where created_at < utc_timestamp(6) - interval ? microsecond";
+from (
+    select seq, coalesce(done_at, created_at) as since from {p}outbox_event order by seq limit ?
+) head
+where since < utc_timestamp(6) - interval ? microsecond";
 
 pub(in super::super) const PURGE_ANY: &str = concat!(
     "delete e from ",
     picks!(),
     "
-where e.created_at < utc_timestamp(6) - interval ? microsecond"
+where coalesce(e.done_at, e.created_at) < utc_timestamp(6) - interval ? microsecond"
 );
 
 pub(in super::super) const STATS: &str = "
