@@ -4,6 +4,8 @@ mod admin;
 mod claim;
 mod lease;
 mod migrate;
+#[cfg(test)]
+mod plan;
 mod read;
 mod server;
 mod settle;

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::MysqlStore;
 use super::read::{pending, union};
-use super::settle::{Batch, Line, Look};
+use super::settle::{Batch, Line, Look, unsettled};
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
@@ -120,7 +120,7 @@ pub(super) async fn settle_rows(store: &MysqlStore, settle: &SettleRows) -> Resu
         }
         tx.rollback().await?;
     }
-    Ok(Vec::new())
+    Err(unsettled())
 }
 
 impl<'a> From<&'a RowVerdict> for Line<'a> {

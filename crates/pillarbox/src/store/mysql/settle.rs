@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sqlx::MySql;
 
 use super::{MysqlStore, sql};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
@@ -35,7 +35,12 @@ pub(super) async fn settle(store: &MysqlStore, settle: &Settle) -> Result<Settle
         }
         tx.rollback().await?;
     }
-    Ok(Settled::default())
+    Err(unsettled())
+}
+
+/// Not even the rows that were locked for it took a verdict: nobody may take that for settled.
+pub(super) fn unsettled() -> Error {
+    Error::new(ErrorKind::Unavailable, "rows changed in spite of their locks")
 }
 
 /// The newest epoch named for each shard. A verdict of another one is stale by itself.
@@ -121,14 +126,16 @@ impl Batch<'_> {
         tx: &mut PooledTx<MySql>,
         look: Look,
     ) -> Result<Option<Vec<Seq>>> {
-        if look == Look::First {
-            let mut applicable = self.pick(store, tx).await?;
-            // Each once: of two verdicts on one row the first counts.
-            self.lines.retain(|line| applicable.remove(&line.seq));
-        }
-        let seqs = self.lines.iter().map(|line| line.seq).collect();
+        let mut seqs: Vec<Seq> = self.lines.iter().map(|line| line.seq).collect();
         // In order, as everyone who locks rows.
-        self.lines.sort_unstable_by_key(|line| line.seq);
+        self.lines.sort_by_key(|line| line.seq);
+        if look == Look::First {
+            let applicable = self.pick(store, tx).await?;
+            // Each once: of two verdicts on one row the first counts.
+            let (mut lines, mut rows) = (applicable.clone(), applicable);
+            self.lines.retain(|line| lines.remove(&line.seq));
+            seqs.retain(|seq| rows.remove(seq));
+        }
         let (delete, mark) = match self.leased_to {
             Some(_) => (sql::claim::SETTLE_ROWS_DELETE, sql::claim::SETTLE_ROWS_MARK),
             None => (sql::SETTLE_DELETE, sql::SETTLE_MARK),

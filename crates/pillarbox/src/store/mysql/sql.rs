@@ -2,8 +2,9 @@
 //!
 //! They run on connections that the store has set up: see [`super::SESSION`]. Lists come as one
 //! JSON array of arrays, since there are no arrays to bind; `straight_join` makes them drive, so
-//! that rows are found by primary key and locked in the order of the list; `force index` keeps
-//! MariaDB from filtering such a lookup by another index, whose rows it would lock as well.
+//! that rows are found by primary key and locked in the order of the list. `force index` stands
+//! where the planner was seen to go another way: through the primary key to find what is pending
+//! of a key, or with a filter by another index, whose rows it would lock as well.
 
 pub(super) mod admin;
 pub(super) mod claim;
@@ -105,12 +106,12 @@ pub(super) const READ: &str = concat!(
 select ",
     pending_columns!(),
     "? > 0 and e.ordering_key is not null and exists (
-        select 1 from {p}outbox_event o
+        select 1 from {p}outbox_event o force index ({p}outbox_event_key)
         where o.pending_key = e.ordering_key and o.seq <= ?
     ) as behind, ",
     event_columns!(),
     "
-from {p}outbox_event e
+from {p}outbox_event e force index ({p}outbox_event_pending)
 where e.pending_shard = ? and e.seq > ?
 order by e.seq
 limit ?)"
@@ -122,7 +123,7 @@ pub(super) const READ_KEY: &str = concat!(
     "false as behind, ",
     event_columns!(),
     "
-from {p}outbox_event e
+from {p}outbox_event e force index ({p}outbox_event_key)
 where e.pending_key = ? and e.shard = ?
 order by e.seq
 limit ?"

@@ -151,7 +151,7 @@ select
     (select count(*) from {p}outbox_event where status = 3) as dead,
     (select count(*) from {p}outbox_owner where lease_until >= utc_timestamp(6)) as owners,
     (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= utc_timestamp(6)
+        join {p}outbox_owner who on who.owner = s.owner and who.lease_until >= utc_timestamp(6)
     ) as owned_shards
 from {p}outbox_event force index ({p}outbox_event_pending)
 where pending_shard is not null";

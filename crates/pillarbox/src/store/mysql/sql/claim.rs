@@ -12,7 +12,7 @@ where e.pending_shard = ? and e.status in (0, 2)
   and e.available_at <= utc_timestamp(6)
   and (e.locked_until is null or e.locked_until < utc_timestamp(6))
   and (? or e.ordering_key is null or e.seq = (
-        select o.seq from {p}outbox_event o
+        select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
         where o.pending_key = e.ordering_key
         order by o.seq
         limit 1))
