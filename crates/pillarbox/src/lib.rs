@@ -1,6 +1,7 @@
 #![doc = include_str!("docs/crate.md")]
 #![forbid(unsafe_code)]
 
+mod admin;
 pub mod clock;
 mod connect;
 pub mod context;
@@ -24,6 +25,7 @@ mod wake;
 #[cfg(feature = "macros")]
 pub use pillarbox_macros::Event;
 
+pub use self::admin::{Admin, Progress, Walk};
 pub use self::clock::{Clock, SystemClock, Timestamp};
 pub use self::connect::connect;
 pub use self::context::Context;

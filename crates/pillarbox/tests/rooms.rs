@@ -24,6 +24,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("wake", 1),
     ("emit", 2),
     ("inbox", 2),
+    ("admin", 3),
     ("relay", 4),
     ("connect", 5),
 ];
