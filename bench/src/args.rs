@@ -8,31 +8,51 @@ use crate::{Result, scale::Scale};
 pub(crate) struct Options {
     pub(crate) scale: Scale,
     pub(crate) json: Option<PathBuf>,
-    /// Only cases whose name or store has one of these; all of them when there is none.
+    /// Only these stores; all of them when there is none.
+    pub(crate) stores: Vec<String>,
+    /// Only cases whose name has one of these; all of them when there is none.
     pub(crate) words: Vec<String>,
 }
 
+/// What can be benchmarked.
+const BENCHMARKS: [&str; 1] = ["store"];
+/// Words that name a store, not a case.
+const STORES: [&str; 3] = ["mysql", "postgres", "sqlite"];
+
 impl Options {
-    pub(crate) fn wants(&self, store: &str, case: &str) -> bool {
-        let wanted = |word: &String| case.contains(word.as_str()) || store == word;
-        self.words.is_empty() || self.words.iter().any(wanted)
+    pub(crate) fn wants_store(&self, store: &str) -> bool {
+        self.stores.is_empty() || self.stores.iter().any(|wanted| wanted == store)
+    }
+
+    pub(crate) fn wants_case(&self, case: &str) -> bool {
+        self.words.is_empty() || self.words.iter().any(|word| case.contains(word.as_str()))
     }
 }
 
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = Options { scale: Scale::FULL, json: None, words: Vec::new() };
+    let mut options =
+        Options { scale: Scale::FULL, json: None, stores: Vec::new(), words: Vec::new() };
     while let Some(arg) = args.next() {
         match arg.as_str() {
+            "--only" => known(&args.next().ok_or("--only needs a name: --only NAME")?)?,
             "--quick" => options.scale = Scale::QUICK,
             "--json" => {
                 let file = args.next().ok_or("--json needs a file: --json FILE")?;
                 options.json = Some(file.into());
             }
             flag if flag.starts_with('-') => return Err(format!("unknown option `{flag}`").into()),
+            store if STORES.contains(&store) => options.stores.push(arg),
             _ => options.words.push(arg),
         }
     }
     Ok(options)
+}
+
+fn known(benchmark: &str) -> Result {
+    if BENCHMARKS.contains(&benchmark) {
+        return Ok(());
+    }
+    Err(format!("no benchmark `{benchmark}`; there are {}", BENCHMARKS.join(", ")).into())
 }
 
 #[cfg(test)]
@@ -45,15 +65,16 @@ mod tests {
 
     #[test]
     fn without_words_everything_is_wanted() {
-        assert!(parsed("--quick").wants("sqlite", "drain"));
+        let options = parsed("--only store --quick");
+
+        assert!(options.wants_store("sqlite") && options.wants_case("drain"));
     }
 
     #[test]
     fn a_word_names_a_store_or_a_part_of_a_case() {
-        let options = parsed("drain --json out.json");
+        let options = parsed("drain sqlite --json out.json");
 
-        assert!(options.wants("sqlite", "drain by delete"));
-        assert!(!options.wants("sqlite", "emit"));
-        assert!(parsed("sqlite").wants("sqlite", "emit"));
+        assert!(options.wants_store("sqlite") && options.wants_case("drain, deleted"));
+        assert!(!options.wants_store("mysql") && !options.wants_case("emit"));
     }
 }

@@ -1,5 +1,6 @@
 //! What a person would write by hand: the limit that ours is measured against.
 
+pub(crate) mod mysql;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
 

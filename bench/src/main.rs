@@ -1,8 +1,9 @@
 //! The store's speed, always beside a loop with hand-written statements in the same run.
 //!
-//! `pillarbox-bench [--quick] [--json FILE] [word…]` measures every store it can reach: PostgreSQL
-//! at `PILLARBOX_POSTGRES_URL`, and SQLite in a file of its own. With words it runs only the cases
-//! whose name, or whose store, has one of them.
+//! `pillarbox-bench [--only NAME] [--quick] [--json FILE] [word…]` measures every store it can
+//! reach: PostgreSQL at `PILLARBOX_POSTGRES_URL`, MySQL or MariaDB at `PILLARBOX_MYSQL_URL`, SQLite
+//! in a file of its own. With words it runs only the cases whose name has one of them, or whose
+//! store is one of them.
 
 #![forbid(unsafe_code)]
 

@@ -14,7 +14,7 @@ use pillarbox::{ShardId, Store};
 use crate::{
     Result,
     args::Options,
-    bare::{Database, postgres::PostgresBench, sqlite::SqliteBench},
+    bare::{Database, mysql::MysqlBench, postgres::PostgresBench, sqlite::SqliteBench},
     figure::{Figure, Goal, Title, Unit},
     round::Sample,
     scale::Scale,
@@ -22,21 +22,39 @@ use crate::{
 
 /// Where PostgreSQL is.
 const POSTGRES: &str = "PILLARBOX_POSTGRES_URL";
+/// Where MySQL or MariaDB is.
+const MYSQL: &str = "PILLARBOX_MYSQL_URL";
 
 pub(crate) async fn run(options: &Options) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    match env::var(POSTGRES) {
-        Ok(url) if !url.is_empty() => {
-            let database = PostgresBench::open(&url).await?;
-            figures.extend(every_case(&database, options).await?);
-            database.close().await?;
-        }
-        _ => eprintln!("postgres: skipped, {POSTGRES} is not set"),
+    if let Some(url) = url(options, PostgresBench::NAME, POSTGRES) {
+        let database = PostgresBench::open(&url).await?;
+        figures.extend(every_case(&database, options).await?);
+        database.close().await?;
     }
-    let database = SqliteBench::open().await?;
-    figures.extend(every_case(&database, options).await?);
-    database.close().await?;
+    if let Some(url) = url(options, MysqlBench::NAME, MYSQL) {
+        let database = MysqlBench::open(&url).await?;
+        figures.extend(every_case(&database, options).await?);
+        database.close().await?;
+    }
+    if options.wants_store(SqliteBench::NAME) {
+        let database = SqliteBench::open().await?;
+        figures.extend(every_case(&database, options).await?);
+        database.close().await?;
+    }
     Ok(figures)
+}
+
+/// Where a store is to be found, if it is wanted.
+fn url(options: &Options, store: &str, variable: &str) -> Option<String> {
+    if !options.wants_store(store) {
+        return None;
+    }
+    let url = env::var(variable).ok().filter(|url| !url.is_empty());
+    if url.is_none() {
+        eprintln!("{store}: left out, {variable} is not set");
+    }
+    url
 }
 
 async fn every_case<D: Database>(database: &D, options: &Options) -> Result<Vec<Figure>> {
@@ -68,7 +86,7 @@ impl<D: Database> Bench<'_, D> {
     }
 
     fn wants(&self, case: &str) -> bool {
-        self.options.wants(D::NAME, case)
+        self.options.wants_case(case)
     }
 
     /// Makes a figure of samples taken by turns.

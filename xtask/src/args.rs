@@ -12,6 +12,10 @@ usage: cargo xtask <command>
   conformance [--keep] [--markdown FILE]  the conformance suites, as a table of cases by backend
   versions [--only NAME]                  conformance and relay suites on newer servers, fetched from
                                           Debian; writes docs/compatibility.md
+  bench [--only NAME] [--quick] [--json FILE] [word…]
+                                          speed beside hand-written statements; words: a store, or
+                                          a part of a case's name
+  bench --report FILE                     writes docs/benchmarks.md from such a JSON
   services [up|down|status]               the servers of the tests; `up` prints what to export
 
   --keep    leave the servers running at the end
@@ -25,6 +29,7 @@ pub(crate) enum Task {
     Test(TestOptions),
     Conformance(ConformanceOptions),
     Versions(VersionsOptions),
+    Bench(BenchOptions),
     Services(Action),
 }
 
@@ -43,6 +48,16 @@ pub(crate) struct ConformanceOptions {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct VersionsOptions {
     pub(crate) only: Option<String>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct BenchOptions {
+    pub(crate) only: Option<String>,
+    pub(crate) quick: bool,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
+    pub(crate) words: Vec<String>,
+    pub(crate) after: After,
 }
 
 /// What happens to the servers when the run ends.
@@ -70,6 +85,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
         "test" => test(args).map(Task::Test),
         "conformance" => conformance(args).map(Task::Conformance),
         "versions" => versions(args).map(Task::Versions),
+        "bench" => bench(args).map(Task::Bench),
         "services" => services(args).map(Task::Services),
         other => Err(unknown("command", other)),
     }
@@ -110,6 +126,30 @@ fn versions(mut args: impl Iterator<Item = String>) -> Result<VersionsOptions> {
                 options.only = Some(args.next().ok_or("--only needs a name: --only NAME")?);
             }
             other => return Err(unknown("option", other)),
+        }
+    }
+    Ok(options)
+}
+
+fn bench(mut args: impl Iterator<Item = String>) -> Result<BenchOptions> {
+    let mut options = BenchOptions::default();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--keep" => options.after = After::Keep,
+            "--quick" => options.quick = true,
+            "--only" => {
+                options.only = Some(args.next().ok_or("--only needs a name: --only NAME")?);
+            }
+            "--json" => {
+                let file = args.next().ok_or("--json needs a file: --json FILE")?;
+                options.json = Some(file.into());
+            }
+            "--report" => {
+                let file = args.next().ok_or("--report needs a file: --report FILE")?;
+                options.report = Some(file.into());
+            }
+            flag if flag.starts_with('-') => return Err(unknown("option", flag)),
+            _ => options.words.push(arg),
         }
     }
     Ok(options)
@@ -157,6 +197,18 @@ mod tests {
 
         assert_eq!(options.names, ["claim", "settle"]);
         assert_eq!(options.after, After::Keep);
+    }
+
+    #[test]
+    fn a_bench_takes_words_among_its_options() {
+        let Task::Bench(options) = parsed("bench drain --quick --json out.json sqlite").unwrap()
+        else {
+            panic!("not a bench task");
+        };
+
+        assert_eq!(options.words, ["drain", "sqlite"]);
+        assert!(options.quick);
+        assert_eq!(options.json, Some("out.json".into()));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
 mod args;
+mod bench;
 mod check;
 mod command;
 mod conformance;
@@ -43,6 +44,7 @@ fn run(task: Task) -> Result {
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
         Task::Versions(options) => versions::run(&options),
+        Task::Bench(options) => bench::run(&options),
         Task::Services(action) => services::run(action),
     }
 }

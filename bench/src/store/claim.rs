@@ -46,11 +46,12 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, claimers: usize) -> Result 
     }
     let database = &bench.database.workers(claimers).await?;
     let backlog = bench.scale().backlog;
+    let store = database.store(OURS)?;
     let ways = [Way::Ours(Order::Key), Way::Ours(Order::None), Way::Bare];
     let samples = by_turns(bench.scale().rounds, &ways, async |way| {
         let prefix = if way == Way::Bare { BARE } else { OURS };
         fill(database, prefix, backlog).await?;
-        let sample = drain(database, way, claimers, backlog.into()).await?;
+        let sample = drain(database, &store, way, claimers, backlog.into()).await?;
         let left = database.count(prefix, 0).await?;
         if sample.count != u64::from(backlog) || left != 0 {
             let count = sample.count;
@@ -75,18 +76,18 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, claimers: usize) -> Result 
 
 async fn drain<D: Database>(
     database: &D,
+    store: &Arc<dyn Store>,
     way: Way,
     claimers: usize,
     backlog: u64,
 ) -> Result<Sample> {
-    let store = database.store(OURS)?;
-    let shards = shards(&store).await?;
+    let shards = shards(store).await?;
     let claimed = Arc::new(AtomicU64::new(0));
     let tasks = (0..claimers).map(|part| {
         let mut shards = shards.clone();
         let start = part * shards.len() / claimers;
         shards.rotate_left(start);
-        let claimer = Claimer { store: Arc::clone(&store), owner: OwnerId::generate(), shards };
+        let mut claimer = Claimer { store: Arc::clone(store), owner: OwnerId::generate(), shards };
         let (database, claimed) = (database.clone(), Arc::clone(&claimed));
         async move {
             // A claim that finds nothing is no proof: a key's head may be in other hands.
@@ -101,6 +102,7 @@ async fn drain<D: Database>(
                 }
                 claimed.fetch_add(count, Ordering::Relaxed);
                 own += count;
+                claimer.turn();
             }
             Ok(own)
         }
@@ -117,19 +119,24 @@ pub(super) struct Claimer {
 }
 
 impl Claimer {
-    pub(super) async fn claim(&self, order: Order) -> Result<Vec<Pending>> {
+    /// Lets the next shard be the first, so that none is always the last.
+    pub(super) fn turn(&mut self) {
+        self.shards.rotate_left(1);
+    }
+
+    pub(super) async fn claim(&self, order: Order, limit: u32) -> Result<Vec<Pending>> {
         let claim = Claim {
             owner: self.owner.clone(),
             length: LEASE,
             shards: self.shards.clone(),
-            limit: BATCH,
+            limit,
             order,
         };
         Ok(self.store.claim(&claim).await?)
     }
 
     pub(super) async fn claim_and_delete(&self, order: Order) -> Result<u64> {
-        let rows = self.claim(order).await?;
+        let rows = self.claim(order, BATCH).await?;
         if rows.is_empty() {
             return Ok(0);
         }

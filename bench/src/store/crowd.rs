@@ -25,9 +25,10 @@ const LOOKS: u32 = 10;
 /// What is in the way.
 #[derive(Clone, Copy, PartialEq)]
 enum Crowd {
-    Done,
-    Deleted,
-    OneKey,
+    Done(u32),
+    /// Under a snapshot that somebody holds.
+    Deleted(u32),
+    OneKey(u32),
 }
 
 /// Who looks.
@@ -36,107 +37,143 @@ enum Look {
     Read,
     /// Above the floor that a relay would have.
     ReadAboveFloor,
+    /// And gives back what it got.
     Claim(Order),
+    /// And keeps it: what is given back leaves dead rows, and a held snapshot would keep them.
+    ClaimOnce,
 }
 
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     let scale = *bench.scale();
-    let looks = [Look::Read, Look::Claim(Order::Key)];
-    crowd(bench, Crowd::Done, scale.kept, &looks).await?;
-    let looks = [Look::ReadAboveFloor, Look::Read, Look::Claim(Order::Key)];
-    crowd(bench, Crowd::Deleted, scale.dead, &looks).await?;
+    crowd(bench, Crowd::Done(scale.kept), &[Look::Read, Look::Claim(Order::Key)]).await?;
+    crowd(bench, Crowd::Deleted(scale.dead), &[Look::ReadAboveFloor, Look::Read]).await?;
+    crowd(bench, Crowd::Deleted(scale.dead), &[Look::ClaimOnce]).await?;
     let looks = [Look::Claim(Order::Key), Look::Claim(Order::None)];
-    crowd(bench, Crowd::OneKey, scale.backlog, &looks).await
+    crowd(bench, Crowd::OneKey(scale.backlog), &looks).await
 }
 
-async fn crowd<D: Database>(
-    bench: &mut Bench<'_, D>,
-    crowd: Crowd,
-    count: u32,
-    looks: &[Look],
-) -> Result {
-    if !looks.iter().any(|look| bench.wants(&name(*look, crowd, count))) {
+async fn crowd<D: Database>(bench: &mut Bench<'_, D>, crowd: Crowd, looks: &[Look]) -> Result {
+    if !looks.iter().any(|look| bench.wants(&name(*look, crowd))) {
         return Ok(());
     }
     let database = bench.database.workers(1).await?;
-    let Some(_held) = lay_out(&database, crowd, count).await? else { return Ok(()) };
+    let rounds = if looks == [Look::ClaimOnce] { bench.scale().rounds } else { 0 };
+    let due = DUE * u32::try_from(rounds + 1)?;
+    let Some(_held) = lay_out(&database, crowd, due).await? else { return Ok(()) };
+    let sides = [Side::of(&database, CROWDED).await?, Side::of(&database, CLEAN).await?];
     for look in looks {
-        case(bench, &database, *look, crowd, count).await?;
+        case(bench, &database, &sides, *look, crowd).await?;
     }
     database.empty(CROWDED).await
 }
 
-fn name(look: Look, crowd: Crowd, count: u32) -> String {
+fn name(look: Look, crowd: Crowd) -> String {
     let crowd = match crowd {
-        Crowd::Done => format!("beside {count} done rows"),
-        Crowd::Deleted => format!("behind {count} deleted rows under a held snapshot"),
-        Crowd::OneKey => format!("beside a key with {count} events"),
+        Crowd::Done(count) => format!("beside {count} done rows"),
+        Crowd::Deleted(count) => format!("behind {count} deleted rows under a held snapshot"),
+        Crowd::OneKey(count) => format!("beside a key with {count} events"),
     };
     let look = match look {
         Look::Read => "read",
         Look::ReadAboveFloor => "read above a floor",
         Look::Claim(Order::Key) => "claim in order of key, and release,",
         Look::Claim(Order::None) => "claim in any order, and release,",
+        Look::ClaimOnce => "claim in order of key",
     };
     format!("{look} {crowd}")
 }
 
 /// Both tables with the same due rows, one of them with the crowd in front; `None` where there is
 /// no such crowd.
-async fn lay_out<D: Database>(database: &D, crowd: Crowd, count: u32) -> Result<Option<Held>> {
+async fn lay_out<D: Database>(database: &D, crowd: Crowd, due: u32) -> Result<Option<Held>> {
     for prefix in [CLEAN, CROWDED] {
         database.store(prefix)?.migrate().await?;
         database.empty(prefix).await?;
     }
-    let (keys, status) = match crowd {
-        Crowd::Done => (KEYS, 1),
-        Crowd::Deleted => (KEYS, 0),
-        Crowd::OneKey => (1, 0),
+    let (count, keys, status) = match crowd {
+        Crowd::Done(count) => (count, KEYS, 1),
+        Crowd::Deleted(count) => (count, KEYS, 0),
+        Crowd::OneKey(count) => (count, 1, 0),
     };
     database.load(CROWDED, Load { first: 1, count, keys, status }).await?;
     let mut held: Option<Held> = Some(Box::new(()));
-    if crowd == Crowd::Deleted {
+    if matches!(crowd, Crowd::Deleted(_)) {
         held = database.hold().await?;
         database.delete(CROWDED).await?;
     }
     for prefix in [CLEAN, CROWDED] {
-        let due = Load { first: count + 1, count: DUE, keys: u32::MAX >> 1, status: 0 };
-        database.load(prefix, due).await?;
+        let load = Load { first: count + 1, count: due, keys: u32::MAX >> 1, status: 0 };
+        database.load(prefix, load).await?;
         database.tidy(prefix).await?;
     }
     Ok(held)
 }
 
+/// One of the two tables, and who looks there.
+struct Side {
+    prefix: Prefix,
+    claimer: Claimer,
+}
+
+impl Side {
+    async fn of<D: Database>(database: &D, prefix: Prefix) -> Result<Self> {
+        let store = database.store(prefix)?;
+        let shards = shards(&store).await?;
+        Ok(Self { prefix, claimer: Claimer { store, owner: OwnerId::generate(), shards } })
+    }
+
+    async fn look(&self, look: Look, floor: Seq) -> Result<usize> {
+        let limit = DUE;
+        match look {
+            Look::Read | Look::ReadAboveFloor => {
+                let shards = self.claimer.shards.iter();
+                let shards = shards.map(|shard| ShardRead { shard: *shard, floor }).collect();
+                Ok(self.claimer.store.read(&Read { shards, limit: BATCH }).await?.len())
+            }
+            Look::Claim(order) => self.claim_and_release(order).await,
+            Look::ClaimOnce => Ok(self.claimer.claim(Order::Key, limit).await?.len()),
+        }
+    }
+
+    async fn claim_and_release(&self, order: Order) -> Result<usize> {
+        let rows = self.claimer.claim(order, BATCH).await?;
+        let leases: Vec<RowLease> = rows.iter().map(RowLease::from).collect();
+        let released = self.claimer.store.release_rows(&self.claimer.owner, &leases).await?;
+        if released != u64::try_from(leases.len())? {
+            return Err(format!("{released} rows released of {}", leases.len()).into());
+        }
+        Ok(rows.len())
+    }
+}
+
 async fn case<D: Database>(
     bench: &mut Bench<'_, D>,
     database: &D,
+    [crowded, clean]: &[Side; 2],
     look: Look,
     crowd: Crowd,
-    count: u32,
 ) -> Result {
-    let name = name(look, crowd, count);
+    let name = name(look, crowd);
     if !bench.wants(&name) {
         return Ok(());
     }
-    let samples = by_turns(bench.scale().rounds, &[CROWDED, CLEAN], async |prefix| {
-        let floor = match (look, prefix) {
-            (Look::ReadAboveFloor, CROWDED) => Seq(count.into()),
+    let samples = by_turns(bench.scale().rounds, &[crowded, clean], async |side| {
+        let floor = match (look, crowd) {
+            (Look::ReadAboveFloor, Crowd::Deleted(count)) if side.prefix == CROWDED => {
+                Seq(count.into())
+            }
             _ => Seq::START,
         };
-        database.tidy(prefix).await?;
-        // Any order finds the crowd's rows too, up to a batch.
-        let most = if look == Look::Claim(Order::None) && crowd == Crowd::OneKey {
-            BATCH
-        } else {
-            DUE + 1
-        };
-        sample(database, prefix, look, floor, most).await
+        if look != Look::ClaimOnce {
+            database.tidy(side.prefix).await?;
+        }
+        sample(database, side, look, floor).await
     })
     .await?;
     let [crowded, clean] = &samples[..] else { return Err("a way is missing".into()) };
     let goal = match (look, crowd) {
-        (_, Crowd::Done) => Some(Goal::AtMost(1.5)),
-        (Look::ReadAboveFloor, Crowd::Deleted) => Some(Goal::AtMost(2.0)),
+        (_, Crowd::Done(_)) => Some(Goal::AtMost(1.5)),
+        (Look::ReadAboveFloor, Crowd::Deleted(_)) => Some(Goal::AtMost(2.0)),
         _ => None,
     };
     let against = "the same on a table with nothing in the way";
@@ -146,39 +183,17 @@ async fn case<D: Database>(
     Ok(())
 }
 
-async fn sample<D: Database>(
-    database: &D,
-    prefix: Prefix,
-    look: Look,
-    floor: Seq,
-    most: u32,
-) -> Result<Sample> {
-    let store = database.store(prefix)?;
-    let shards = shards(&store).await?;
-    let wanted = shards.iter().map(|shard| ShardRead { shard: *shard, floor }).collect();
-    let read = Read { shards: wanted, limit: BATCH };
-    let claimer = Claimer { store, owner: OwnerId::generate(), shards };
-    let looks = async {
-        for _ in 0..LOOKS {
-            let found = match look {
-                Look::Read | Look::ReadAboveFloor => claimer.store.read(&read).await?.len(),
-                Look::Claim(order) => claim_and_release(&claimer, order).await?,
-            };
-            if found < DUE as usize || found > most as usize {
-                return Err(format!("{found} rows found, {DUE} to {most} expected").into());
+async fn sample<D: Database>(database: &D, side: &Side, look: Look, floor: Seq) -> Result<Sample> {
+    let looks = if look == Look::ClaimOnce { 1 } else { LOOKS };
+    let work = async {
+        for _ in 0..looks {
+            // A key's crowd shows its head, or fills the batch up where order does not matter.
+            let found = u32::try_from(side.look(look, floor).await?)?;
+            if !(DUE..=BATCH).contains(&found) {
+                return Err(format!("{found} rows found, {DUE} to {BATCH} expected").into());
             }
         }
-        Ok(LOOKS.into())
+        Ok(looks.into())
     };
-    measure(database, looks).await
-}
-
-async fn claim_and_release(claimer: &Claimer, order: Order) -> Result<usize> {
-    let rows = claimer.claim(order).await?;
-    let leases: Vec<RowLease> = rows.iter().map(RowLease::from).collect();
-    let released = claimer.store.release_rows(&claimer.owner, &leases).await?;
-    if released != u64::try_from(leases.len())? {
-        return Err(format!("{released} rows released of {}", leases.len()).into());
-    }
-    Ok(rows.len())
+    measure(database, work).await
 }

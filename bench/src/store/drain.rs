@@ -40,12 +40,13 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, readers: usize, ending: End
     }
     let database = &bench.database.workers(readers).await?;
     let backlog = bench.scale().backlog;
+    let store = database.store(OURS)?;
     let samples = by_turns(bench.scale().rounds, &[Way::Ours, Way::Bare], async |way| {
         let prefix = if way == Way::Ours { OURS } else { BARE };
         fill(database, prefix, backlog).await?;
         let sample = match way {
-            Way::Ours => ours(database, readers, ending).await?,
-            Way::Bare => bare(database, readers, ending).await?,
+            Way::Ours => ours(database, &store, readers, ending).await?,
+            Way::Bare => bare(database, parts(&store, readers).await?, ending).await?,
         };
         let left = database.count(prefix, 0).await?;
         let done = database.count(prefix, 1).await?;
@@ -71,11 +72,15 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, readers: usize, ending: End
     Ok(())
 }
 
-async fn ours<D: Database>(database: &D, readers: usize, ending: Ending) -> Result<Sample> {
-    let store = database.store(OURS)?;
+async fn ours<D: Database>(
+    database: &D,
+    store: &Arc<dyn Store>,
+    readers: usize,
+    ending: Ending,
+) -> Result<Sample> {
     let mut owners = Vec::new();
-    for part in parts(&store, readers).await? {
-        owners.push(Owner::enter(&store, part.len()).await?);
+    for part in parts(store, readers).await? {
+        owners.push(Owner::enter(store, part.len()).await?);
     }
     let drains = owners.clone().into_iter().map(|owner| owner.drain(ending));
     let sample = measure(database, side_by_side(drains)).await?;
@@ -85,8 +90,11 @@ async fn ours<D: Database>(database: &D, readers: usize, ending: Ending) -> Resu
     Ok(sample)
 }
 
-async fn bare<D: Database>(database: &D, readers: usize, ending: Ending) -> Result<Sample> {
-    let parts = parts(&database.store(BARE)?, readers).await?;
+async fn bare<D: Database>(
+    database: &D,
+    parts: Vec<Vec<ShardId>>,
+    ending: Ending,
+) -> Result<Sample> {
     let drains = parts.into_iter().map(|shards| {
         let database = database.clone();
         async move { database.drain(shards, ending).await }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use pillarbox::{OwnerId, store::Order};
+use pillarbox::{OwnerId, Store, store::Order};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{Bench, Case, claim::Claimer, shards};
@@ -40,9 +40,10 @@ pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     let scale = *bench.scale();
     let each = u64::from(scale.contended) / u64::try_from(scale.rounds * SIDE)?;
     let counts = Arc::new(Counts::default());
+    let store = database.store(OURS)?;
     let mut medians = (Vec::new(), Vec::new());
     let samples = by_turns(scale.rounds, &[Way::BesideClaims, Way::Alone], async |way| {
-        let times = round(database, way, each, &counts).await?;
+        let times = round(database, &store, way, each, &counts).await?;
         let median = quantile(&times, 0.5).as_secs_f64() * 1e6;
         if way == Way::Alone { &mut medians.1 } else { &mut medians.0 }.push(median);
         Ok(Sample::of_time(quantile(&times, 0.99)))
@@ -93,6 +94,7 @@ impl std::fmt::Display for Counts {
 /// Runs the writers to their end and returns how long each transaction took.
 async fn round<D: Database>(
     database: &D,
+    store: &Arc<dyn Store>,
     way: Way,
     each: u64,
     counts: &Arc<Counts>,
@@ -101,7 +103,7 @@ async fn round<D: Database>(
     let before = counts.claimed.load(Ordering::Relaxed);
     let stop = Arc::new(AtomicBool::new(false));
     let claimers = if way == Way::BesideClaims { SIDE } else { 0 };
-    let rivals = claim_until(database, claimers, &stop, counts).await?;
+    let rivals = claim_until(store, claimers, &stop, counts).await?;
     let times = write(database, each, counts).await;
     stop.store(true, Ordering::Relaxed);
     for ended in rivals.join_all().await {
@@ -148,20 +150,19 @@ async fn write<D: Database>(
     Ok(times)
 }
 
-async fn claim_until<D: Database>(
-    database: &D,
+async fn claim_until(
+    store: &Arc<dyn Store>,
     claimers: usize,
     stop: &Arc<AtomicBool>,
     counts: &Arc<Counts>,
 ) -> Result<JoinSet<Result>> {
-    let store = database.store(OURS)?;
-    let mut shards = shards(&store).await?;
+    let mut shards = shards(store).await?;
     let mut rivals = JoinSet::new();
     for _ in 0..claimers {
         let start = shards.len() / claimers;
         shards.rotate_left(start);
-        let claimer = Claimer {
-            store: Arc::clone(&store),
+        let mut claimer = Claimer {
+            store: Arc::clone(store),
             owner: OwnerId::generate(),
             shards: shards.clone(),
         };
@@ -172,6 +173,7 @@ async fn claim_until<D: Database>(
                 let claimed = claimed.unwrap_or(0);
                 counts.claims.fetch_add(1, Ordering::Relaxed);
                 counts.claimed.fetch_add(claimed, Ordering::Relaxed);
+                claimer.turn();
                 if claimed == 0 {
                     sleep(PAUSE).await;
                 }

@@ -1,0 +1,58 @@
+//! Benchmarks: ours beside hand-written statements, in one run on private servers.
+
+mod report;
+
+use std::{fs, path::Path, process::Command};
+
+use self::report::Report;
+use crate::{
+    Result,
+    args::BenchOptions,
+    command::{cargo, root},
+    metadata::Metadata,
+    services::Services,
+    step::Steps,
+};
+
+const PAGE: &str = "docs/benchmarks.md";
+
+/// `cargo xtask bench`.
+pub(crate) fn run(options: &BenchOptions) -> Result {
+    match &options.report {
+        Some(file) => write_page(&load(file)?),
+        None => measure(options),
+    }
+}
+
+fn measure(options: &BenchOptions) -> Result {
+    let mut steps = Steps::default();
+    steps.run("build", cargo("build --release -p pillarbox-bench"))?;
+    let target = Metadata::load()?.target_directory()?;
+    let json = options.json.clone().unwrap_or_else(|| target.join("bench.json"));
+    let services = Services::up(options.after)?;
+
+    let mut bench = Command::new(target.join("release/pillarbox-bench"));
+    bench.args(options.only.iter().flat_map(|name| ["--only", name]));
+    bench.args(options.quick.then_some("--quick")).arg("--json").arg(&json).args(&options.words);
+    services.announce_to(&mut bench);
+    steps.run("bench", bench).map_err(|error| services.explain(&*error))?;
+
+    print!("\n{}", load(&json)?.to_text());
+    eprintln!("all figures: {}", json.display());
+    Ok(())
+}
+
+fn load(file: &Path) -> Result<Report> {
+    let json = fs::read_to_string(file);
+    let json = json.map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    Report::parse(&json)
+}
+
+/// Puts the figures of a run where the page has a place for them.
+fn write_page(report: &Report) -> Result {
+    let file = root().join(PAGE);
+    let cannot = |act: &str, error: std::io::Error| format!("cannot {act} {PAGE}: {error}");
+    let page = fs::read_to_string(&file).map_err(|error| cannot("read", error))?;
+    let page = report.put_into(&page)?;
+    Ok(fs::write(&file, page).map_err(|error| cannot("write", error))?)
+}

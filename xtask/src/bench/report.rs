@@ -1,0 +1,263 @@
+//! The figures of a run, as tables for a terminal and for the page.
+
+use serde_json::Value;
+
+use crate::{Result, table::Table};
+
+const START: &str = "<!-- written by `cargo xtask bench --report FILE` -->\n";
+const END: &str = "<!-- up to here -->\n";
+
+/// What a run has found; each figure is an object of the JSON.
+#[derive(Debug)]
+pub(super) struct Report(Vec<Value>);
+
+impl Report {
+    pub(super) fn parse(json: &str) -> Result<Self> {
+        let figures = serde_json::from_str(json);
+        Ok(Self(figures.map_err(|error| format!("cannot read the figures: {error}"))?))
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let tables = self.tables();
+        let parts = tables.iter().map(|(title, table)| format!("{title}\n\n{}", table.to_text()));
+        let parts: Vec<String> = parts.chain(self.notes()).collect();
+        parts.join("\n")
+    }
+
+    /// The page with these figures in place of the ones it has.
+    pub(super) fn put_into(&self, page: &str) -> Result<String> {
+        let lacks = |marker: &str| format!("the page lacks the line {}", marker.trim());
+        let (before, rest) = page.split_once(START).ok_or_else(|| lacks(START))?;
+        let (_, after) = rest.split_once(END).ok_or_else(|| lacks(END))?;
+        Ok(format!("{before}{START}\n{}{END}{after}", self.to_markdown()))
+    }
+
+    fn to_markdown(&self) -> String {
+        let servers = format!("Measured on {}.\n\n", self.servers().join(", "));
+        let tables = self.tables();
+        let parts =
+            tables.iter().map(|(title, table)| format!("### {title}\n\n{}\n", table.to_markdown()));
+        let notes = self.notes().map(|notes| format!("{notes}\n"));
+        std::iter::once(servers).chain(parts).chain(notes).collect()
+    }
+
+    fn tables(&self) -> Vec<(&'static str, Table)> {
+        let rate = |figure: &&Value| figure["unit"] != "µs";
+        let time = |figure: &&Value| figure["unit"] == "µs";
+        vec![
+            ("Beside hand-written statements", self.main(rate)),
+            ("Beside other ways of the same rounds", self.peers()),
+            ("Times", self.main(time)),
+            ("Costs per event, transaction or call: ours / limit", self.costs()),
+        ]
+    }
+
+    /// What was measured, against what, and what is wanted.
+    fn main(&self, wanted: impl Fn(&&Value) -> bool) -> Table {
+        let mut table = Table::new([
+            "case", "store", "unit", "ours", "limit", "ratio", "spread", "goal", "met",
+        ]);
+        for figure in self.0.iter().filter(wanted) {
+            let goal = Goal::of(&figure["goal"]);
+            table.row([
+                text(&figure["case"]),
+                text(&figure["store"]),
+                text(&figure["unit"]),
+                number(&figure["ours"]),
+                number(&figure["limit"]),
+                ratio(&figure["ratio"]),
+                spread(&figure["ratio_spread"]),
+                goal.map(Goal::words).unwrap_or_default(),
+                goal.map(|goal| goal.verdict(figure)).unwrap_or_default().to_owned(),
+            ]);
+        }
+        table
+    }
+
+    fn peers(&self) -> Table {
+        let mut table = Table::new([
+            "case", "store", "beside", "ours", "theirs", "ratio", "spread", "goal", "met",
+        ]);
+        for figure in &self.0 {
+            for peer in figure["peers"].as_array().into_iter().flatten() {
+                let goal = Goal::of(&peer["goal"]);
+                table.row([
+                    text(&figure["case"]),
+                    text(&figure["store"]),
+                    text(&peer["name"]),
+                    number(&figure["ours"]),
+                    number(&peer["value"]),
+                    ratio(&peer["ratio"]),
+                    spread(&peer["ratio_spread"]),
+                    goal.map(Goal::words).unwrap_or_default(),
+                    goal.map(|goal| goal.verdict(peer)).unwrap_or_default().to_owned(),
+                ]);
+            }
+        }
+        table
+    }
+
+    fn costs(&self) -> Table {
+        const COSTS: [&str; 3] = ["server_cpu_us", "client_cpu_us", "log_bytes"];
+        let mut table =
+            Table::new(["case", "store", "server CPU µs", "client CPU µs", "bytes logged"]);
+        let has_costs = |figure: &&Value| COSTS.iter().any(|cost| figure[cost].is_object());
+        for figure in self.0.iter().filter(has_costs) {
+            let [server, client, log] = COSTS.map(|cost| pair(&figure[cost]));
+            table.row([text(&figure["case"]), text(&figure["store"]), server, client, log]);
+        }
+        table
+    }
+
+    /// What was counted beside the numbers, if anything was.
+    fn notes(&self) -> Option<String> {
+        let lines = self.0.iter().flat_map(|figure| {
+            let notes = figure["notes"].as_array().into_iter().flatten();
+            notes.map(|note| {
+                format!("- {}, {}: {}\n", text(&figure["case"]), text(&figure["store"]), text(note))
+            })
+        });
+        let lines: String = lines.collect();
+        (!lines.is_empty()).then_some(lines)
+    }
+
+    fn servers(&self) -> Vec<String> {
+        let mut servers: Vec<String> = Vec::new();
+        for server in self.0.iter().map(|figure| text(&figure["server"])) {
+            if !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+        servers
+    }
+}
+
+/// What a ratio should be, or ours alone.
+#[derive(Clone, Copy)]
+enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+    OursAtMost(f64),
+}
+
+impl Goal {
+    fn of(value: &Value) -> Option<Self> {
+        let number = |name: &str| value[name].as_f64();
+        number("at_least")
+            .map(Self::AtLeast)
+            .or_else(|| number("at_most").map(Self::AtMost))
+            .or_else(|| number("ours_at_most").map(Self::OursAtMost))
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::AtLeast(least) => format!("≥ {least}"),
+            Self::AtMost(most) => format!("≤ {most}"),
+            Self::OursAtMost(most) => format!("ours ≤ {most}"),
+        }
+    }
+
+    fn verdict(self, figure: &Value) -> &'static str {
+        let number = |name: &str| figure[name].as_f64().unwrap_or(f64::NAN);
+        let is_met = match self {
+            Self::AtLeast(least) => number("ratio") >= least,
+            Self::AtMost(most) => number("ratio") <= most,
+            Self::OursAtMost(most) => number("ours") <= most,
+        };
+        if is_met { "yes" } else { "no" }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn ratio(value: &Value) -> String {
+    value.as_f64().map(|ratio| format!("{ratio:.2}")).unwrap_or_default()
+}
+
+fn spread(value: &Value) -> String {
+    format!("{}-{}", ratio(&value[0]), ratio(&value[1]))
+}
+
+fn pair(value: &Value) -> String {
+    if value.is_object() {
+        format!("{} / {}", number(&value["ours"]), number(&value["limit"]))
+    } else {
+        String::new()
+    }
+}
+
+/// Three digits that count; more would only be noise.
+fn number(value: &Value) -> String {
+    match value.as_f64() {
+        None => String::new(),
+        Some(number) if number >= 100.0 => with_spaces(&format!("{number:.0}")),
+        Some(number) if number >= 10.0 => format!("{number:.1}"),
+        Some(number) => format!("{number:.2}"),
+    }
+}
+
+/// `1234567` as `1 234 567`.
+fn with_spaces(digits: &str) -> String {
+    let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();
+    let groups = groups.into_iter().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: &str = r#"[
+        { "case": "drain", "store": "postgres", "server": "PostgreSQL 15.20", "unit": "events/s",
+          "ours": 123456.7, "limit": 200000.0, "ratio": 0.617, "ratio_spread": [0.6, 0.65],
+          "goal": { "at_least": 0.6 }, "server_cpu_us": { "ours": 3.456, "limit": 2.1 },
+          "peers": [{ "name": "alone", "value": 99.5, "ratio": 0.5, "ratio_spread": [0.4, 0.6],
+                      "goal": { "at_least": 0.8 } }] },
+        { "case": "insert", "store": "mysql", "server": "MariaDB 10.11.19", "unit": "µs",
+          "ours": 4000.0, "limit": 2000.0, "ratio": 2.0, "ratio_spread": [1.9, 2.1],
+          "goal": { "ours_at_most": 5000.0 }, "notes": ["0 deadlocks"] }
+    ]"#;
+
+    fn lines(text: &str) -> Vec<&str> {
+        text.lines().filter(|line| !line.is_empty()).collect()
+    }
+
+    #[test]
+    fn rates_times_peers_and_costs_have_tables_of_their_own() {
+        let text = Report::parse(JSON).unwrap().to_text();
+
+        let lines = lines(&text);
+        assert!(lines.contains(
+            &"drain  postgres  events/s  123 457  200 000  0.62   0.60-0.65  ≥ 0.6  yes"
+        ));
+        assert!(
+            lines
+                .contains(&"drain  postgres  alone   123 457  99.5    0.50   0.40-0.60  ≥ 0.8  no")
+        );
+        assert!(
+            lines
+                .contains(&"insert  mysql  µs    4 000  2 000  2.00   1.90-2.10  ours ≤ 5000  yes")
+        );
+        assert!(lines.contains(&"drain  postgres  3.46 / 2.10"));
+        assert!(lines.contains(&"- insert, mysql: 0 deadlocks"));
+    }
+
+    #[test]
+    fn the_page_keeps_what_is_around_the_figures() {
+        let page = format!("# Benchmarks\n\n{START}old\n{END}\nMore.\n");
+
+        let page = Report::parse(JSON).unwrap().put_into(&page).unwrap();
+
+        assert!(page.starts_with("# Benchmarks\n\n<!--") && page.ends_with("-->\n\nMore.\n"));
+        assert!(!page.contains("old"));
+        assert!(page.contains("Measured on PostgreSQL 15.20, MariaDB 10.11.19.\n"));
+        assert!(page.contains("| drain | postgres |"));
+    }
+
+    #[test]
+    fn a_page_without_the_markers_is_left_alone() {
+        assert!(Report::parse(JSON).unwrap().put_into("# Benchmarks\n").is_err());
+    }
+}
