@@ -6,7 +6,8 @@ use serde_json::Value;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _};
 
-use super::{PostgresStore, sql};
+use super::PostgresStore;
+use super::sql::{self, claim};
 use crate::id::OwnerId;
 use crate::store::Store as _;
 use crate::table::TablePrefix;
@@ -98,8 +99,34 @@ impl Place {
     }
 
     async fn hot_statements(&self) -> Vec<Hot> {
-        let shards = series(0..64);
-        let ones = series((0..64).map(|_| 1));
+        let (verdicts, marks) = self.verdicts().await;
+        let shards = format!("{}::smallint[]", series(0..64));
+        let ones = format!("{}::bigint[]", series((0..64).map(|_| 1)));
+        let fence = format!("'us', {shards}, {ones}");
+        let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
+        let read = format!("{shards}, {ones}, 100");
+        let read_key = "1, 'key-1', 100".to_owned();
+        let delete = format!("{fence}, {verdicts}");
+        let mark = format!("{fence}, {verdicts}, {marks}");
+        let take = format!("'us', {shards}, 100, 15000000, true");
+        let renew = format!("'us', {verdicts}, 15000000");
+        let release = format!("'us', {verdicts}");
+        let mark_rows = format!("'us', {verdicts}, {marks}");
+        vec![
+            hot("READ", sql::READ, read, BY_SHARD_AND_KEY),
+            hot("READ_KEY", sql::READ_KEY, read_key, BY_SHARD_AND_KEY),
+            hot("SETTLE_DELETE", sql::SETTLE_DELETE, delete, BY_SHARD),
+            hot("SETTLE_MARK", sql::SETTLE_MARK, mark, BY_SHARD),
+            hot("CLAIM", claim::CLAIM, take, BY_SHARD_AND_KEY),
+            hot("RENEW_ROWS", claim::RENEW_ROWS, renew, BY_SHARD),
+            hot("RELEASE_ROWS", claim::RELEASE_ROWS, release.clone(), BY_SHARD),
+            hot("SETTLE_ROWS_DELETE", claim::SETTLE_ROWS_DELETE, release, BY_SHARD),
+            hot("SETTLE_ROWS_MARK", claim::SETTLE_ROWS_MARK, mark_rows, BY_SHARD),
+        ]
+    }
+
+    /// A thousand verdicts as arguments: which rows, and what to write.
+    async fn verdicts(&self) -> (String, String) {
         let rows: Vec<(i16, i64, i32)> = sqlx::query_as(
             "select shard, seq, lock_token from plan_outbox_event
             where status = 0 order by seq limit 1000",
@@ -107,57 +134,20 @@ impl Place {
         .fetch_all(&self.pool)
         .await
         .unwrap();
-        let verdicts = format!(
+        let which = format!(
             "{}::smallint[], {}::bigint[], {}::integer[]",
             series(rows.iter().map(|row| i64::from(row.0))),
             series(rows.iter().map(|row| row.1)),
             series(rows.iter().map(|row| i64::from(row.2))),
         );
-        let marks = format!(
-            "{0}::smallint[], {1}::integer[], {1}::bigint[], {2}::text[], {2}::text[]",
-            series(rows.iter().map(|_| 1)),
-            series(rows.iter().map(|_| 0)),
-            format!("array[{}]", vec!["null"; rows.len()].join(",")),
+        let done = series(rows.iter().map(|_| 1));
+        let zeros = series(rows.iter().map(|_| 0));
+        let nulls = format!("array[{}]", vec!["null"; rows.len()].join(","));
+        let what = format!(
+            "{done}::smallint[], {zeros}::integer[], {zeros}::bigint[], {nulls}::text[], \
+             {nulls}::text[]"
         );
-        let fence = format!("'us', {shards}::smallint[], {ones}::bigint[]");
-        let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
-        use sql::claim;
-        vec![
-            hot(
-                "READ",
-                sql::READ,
-                format!("{shards}::smallint[], {ones}::bigint[], 100"),
-                BY_SHARD_AND_KEY,
-            ),
-            hot(
-                "READ_KEY",
-                sql::READ_KEY,
-                format!("{}, 'key-1', 100", rows[0].0),
-                BY_SHARD_AND_KEY,
-            ),
-            hot("SETTLE_DELETE", sql::SETTLE_DELETE, format!("{fence}, {verdicts}"), BY_SHARD),
-            hot("SETTLE_MARK", sql::SETTLE_MARK, format!("{fence}, {verdicts}, {marks}"), BY_SHARD),
-            hot(
-                "CLAIM",
-                claim::CLAIM,
-                format!("'us', {shards}::smallint[], 100, 15000000, true"),
-                BY_SHARD_AND_KEY,
-            ),
-            hot("RENEW_ROWS", claim::RENEW_ROWS, format!("'us', {verdicts}, 15000000"), BY_SHARD),
-            hot("RELEASE_ROWS", claim::RELEASE_ROWS, format!("'us', {verdicts}"), BY_SHARD),
-            hot(
-                "SETTLE_ROWS_DELETE",
-                claim::SETTLE_ROWS_DELETE,
-                format!("'us', {verdicts}"),
-                BY_SHARD,
-            ),
-            hot(
-                "SETTLE_ROWS_MARK",
-                claim::SETTLE_ROWS_MARK,
-                format!("'us', {verdicts}, {marks}"),
-                BY_SHARD,
-            ),
-        ]
+        (which, what)
     }
 
     /// How the generic plan, which a prepared statement ends up with, finds its rows.
