@@ -100,8 +100,12 @@ impl Envelope {
 
     /// An event with this payload.
     pub fn new(event_type: EventType, payload: Payload) -> Self {
+        Self::with_id(EventId::generate(), event_type, payload)
+    }
+
+    fn with_id(id: EventId, event_type: EventType, payload: Payload) -> Self {
         Self {
-            id: EventId::generate(),
+            id,
             event_type,
             version: 1,
             aggregate_type: AggregateType::GLOBAL,

@@ -64,8 +64,8 @@ impl Row {
             (None, None) => return Err(Error::invalid("neither payload nor payload_bytes is set")),
         };
         let version = u32::try_from(self.event_version).unwrap_or(0);
-        let mut envelope = Envelope::new(EventType::new(self.event_type)?, payload)
-            .id(EventId::new(self.event_id)?)
+        let (id, event_type) = (EventId::new(self.event_id)?, EventType::new(self.event_type)?);
+        let mut envelope = Envelope::with_id(id, event_type, payload)
             .version(version)?
             .occurred_at(self.occurred_at)
             .key(match self.partition_key {

@@ -1,9 +1,9 @@
 //! What operators and upkeep ask for.
 
-use sqlx::{Postgres, QueryBuilder, Row as _, postgres::PgRow};
+use sqlx::{Postgres, QueryBuilder, postgres::PgRow};
 use time::OffsetDateTime;
 
-use super::read::{attempts, envelope_row, status, time};
+use super::read::Columns;
 use super::sql::admin as sql;
 use super::{PostgresStore, migrate};
 use crate::clock::{Timestamp, micros};
@@ -74,25 +74,25 @@ fn narrow(query: &mut QueryBuilder<Postgres>, filter: &Filter) {
 }
 
 fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
-    let payload_size: Option<i64> = row.try_get("payload_size")?;
+    let mut columns = Columns::of(row);
     Ok(DeadLetter {
-        seq: Seq(row.try_get("seq")?),
-        shard: ShardId(row.try_get("shard")?),
-        event_id: row.try_get("event_id")?,
-        event_type: row.try_get("event_type")?,
-        event_version: row.try_get("event_version")?,
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        key: row.try_get("ordering_key")?,
-        tenant_id: row.try_get("tenant_id")?,
-        status: status(row)?,
-        attempts: attempts(row)?,
-        last_error: row.try_get("last_error")?,
-        settled_by: row.try_get("settled_by")?,
-        occurred_at: time(row, "occurred_at")?,
-        created_at: time(row, "created_at")?,
-        given_up_at: time(row, "done_at")?,
-        payload_size: payload_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
+        seq: Seq(columns.next()?),
+        shard: ShardId(columns.next()?),
+        event_id: columns.next()?,
+        event_type: columns.next()?,
+        event_version: columns.next()?,
+        aggregate_type: columns.next()?,
+        aggregate_id: columns.next()?,
+        key: columns.next()?,
+        tenant_id: columns.next()?,
+        status: columns.status()?,
+        attempts: columns.attempts()?,
+        last_error: columns.next()?,
+        settled_by: columns.next()?,
+        occurred_at: columns.time()?,
+        created_at: columns.time()?,
+        given_up_at: columns.time()?,
+        payload_size: u64::try_from(columns.next::<i64>()?).unwrap_or(0),
     })
 }
 
@@ -123,14 +123,16 @@ pub(super) async fn trail(store: &PostgresStore, id: &EventId) -> Result<Vec<Aud
 }
 
 fn audit_entry(row: &PgRow) -> Result<AuditEntry> {
-    let extra: Option<String> = row.try_get("extra")?;
+    let mut columns = Columns::of(row);
+    let (action, attempts) = (columns.next()?, columns.attempts()?);
+    let (error, extra): (_, Option<String>) = (columns.next()?, columns.next()?);
     Ok(AuditEntry {
-        action: row.try_get("action")?,
-        attempts: attempts(row)?,
-        error: row.try_get("error")?,
+        action,
+        attempts,
+        error,
         by: AuditEntry::said(extra.as_deref(), "by"),
         reason: AuditEntry::said(extra.as_deref(), "reason"),
-        at: time(row, "at")?,
+        at: columns.time()?,
     })
 }
 
@@ -159,19 +161,19 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
 pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<StoredEvent>> {
     let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
     let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
-    let done_at: Option<OffsetDateTime> = row.try_get("done_at")?;
+    let mut columns = Columns::of(&row);
     Ok(Some(StoredEvent {
-        seq: Seq(row.try_get("seq")?),
-        shard: ShardId(row.try_get("shard")?),
-        key: row.try_get("ordering_key")?,
-        token: Token(row.try_get("lock_token")?),
-        status: status(&row)?,
-        attempts: attempts(&row)?,
-        available_at: time(&row, "available_at")?,
-        created_at: time(&row, "created_at")?,
-        done_at: done_at.map(Timestamp::from),
-        settled_by: row.try_get("settled_by")?,
-        last_error: row.try_get("last_error")?,
-        event: envelope_row(&row)?.open(),
+        seq: Seq(columns.next()?),
+        shard: ShardId(columns.next()?),
+        key: columns.next()?,
+        token: Token(columns.next()?),
+        status: columns.status()?,
+        attempts: columns.attempts()?,
+        settled_by: columns.next()?,
+        last_error: columns.next()?,
+        available_at: columns.time()?,
+        created_at: columns.time()?,
+        done_at: columns.next::<Option<OffsetDateTime>>()?.map(Timestamp::from),
+        event: columns.event()?.open(),
     }))
 }

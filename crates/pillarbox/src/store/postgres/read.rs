@@ -1,6 +1,6 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{Decode, Postgres, Row as _, Type, postgres::PgRow};
 use time::OffsetDateTime;
 
 use super::{PostgresStore, sql};
@@ -35,47 +35,70 @@ pub(super) async fn read_key(store: &PostgresStore, read: &ReadKey) -> Result<Ve
 }
 
 pub(super) fn pending(row: &PgRow) -> Result<Pending> {
+    let mut columns = Columns::of(row);
+    let (seq, shard) = (Seq(columns.next()?), ShardId(columns.next()?));
+    let (key, token) = (columns.next()?, Token(columns.next()?));
+    let (status, attempts) = (columns.status()?, columns.attempts()?);
+    let (available_at, now) = (columns.time()?, columns.time()?);
     Ok(Pending {
-        seq: Seq(row.try_get("seq")?),
-        shard: ShardId(row.try_get("shard")?),
-        key: row.try_get("ordering_key")?,
-        token: Token(row.try_get("lock_token")?),
-        status: status(row)?,
-        attempts: attempts(row)?,
-        due_in: time(row, "available_at")?.since(time(row, "now")?),
-        behind: row.try_get("behind")?,
-        event: envelope_row(row)?.open(),
+        seq,
+        shard,
+        key,
+        token,
+        status,
+        attempts,
+        due_in: available_at.since(now),
+        behind: columns.next()?,
+        event: columns.event()?.open(),
     })
 }
 
-pub(super) fn status(row: &PgRow) -> Result<Status> {
-    let code: i16 = row.try_get("status")?;
-    Status::from_code(code)
-        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("no such status (code={code})")))
+/// A row's columns one after the other, as the statement lists them: looking each up by its name
+/// would cost more than reading it.
+pub(super) struct Columns<'r> {
+    row: &'r PgRow,
+    at: usize,
 }
 
-pub(super) fn attempts(row: &PgRow) -> Result<u32> {
-    let attempts: i32 = row.try_get("attempts")?;
-    Ok(u32::try_from(attempts).unwrap_or(0))
-}
+impl<'r> Columns<'r> {
+    pub(super) fn of(row: &'r PgRow) -> Self {
+        Self { row, at: 0 }
+    }
 
-pub(super) fn envelope_row(row: &PgRow) -> Result<Row> {
-    Ok(Row {
-        event_id: row.try_get("event_id")?,
-        event_type: row.try_get("event_type")?,
-        event_version: row.try_get("event_version")?,
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        partition_key: row.try_get("partition_key")?,
-        tenant_id: row.try_get("tenant_id")?,
-        payload: row.try_get("payload")?,
-        payload_bytes: row.try_get("payload_bytes")?,
-        content_type: row.try_get("content_type")?,
-        headers: row.try_get("headers")?,
-        occurred_at: time(row, "occurred_at")?,
-    })
-}
+    pub(super) fn next<T: Decode<'r, Postgres> + Type<Postgres>>(&mut self) -> Result<T> {
+        self.at += 1;
+        Ok(self.row.try_get(self.at - 1)?)
+    }
 
-pub(super) fn time(row: &PgRow, column: &str) -> Result<Timestamp> {
-    Ok(row.try_get::<OffsetDateTime, _>(column)?.into())
+    pub(super) fn status(&mut self) -> Result<Status> {
+        let code: i16 = self.next()?;
+        Status::from_code(code)
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("no such status (code={code})")))
+    }
+
+    pub(super) fn attempts(&mut self) -> Result<u32> {
+        Ok(u32::try_from(self.next::<i32>()?).unwrap_or(0))
+    }
+
+    pub(super) fn time(&mut self) -> Result<Timestamp> {
+        Ok(self.next::<OffsetDateTime>()?.into())
+    }
+
+    /// What `event_columns` lists.
+    pub(super) fn event(&mut self) -> Result<Row> {
+        Ok(Row {
+            event_id: self.next()?,
+            event_type: self.next()?,
+            event_version: self.next()?,
+            aggregate_type: self.next()?,
+            aggregate_id: self.next()?,
+            partition_key: self.next()?,
+            tenant_id: self.next()?,
+            payload: self.next()?,
+            payload_bytes: self.next()?,
+            content_type: self.next()?,
+            headers: self.next()?,
+            occurred_at: self.time()?,
+        })
+    }
 }

@@ -9,7 +9,7 @@ select
     e.ordering_key, e.tenant_id, e.status, e.attempts, e.last_error, e.settled_by,
     greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00') as occurred_at,
     e.created_at, e.done_at,
-    coalesce(octet_length(e.payload::text), octet_length(e.payload_bytes))::bigint as payload_size
+    coalesce(octet_length(e.payload::text), octet_length(e.payload_bytes), 0)::bigint as payload_size
 from {p}outbox_event e
 where e.status in (3, 4)";
 
