@@ -106,7 +106,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Leases due rows to an owner, one by one: [`ClaimMode::Rows`]. A row whose lease has lapsed
     /// is due again. Ordered, a key's oldest row that is not final is the only one to be had.
-    /// Claims MUST pass each other, not wait for each other.
+    /// Claims MUST pass each other, not wait for each other. Whether the owner is entered is not
+    /// asked: one whose lease has lapsed claims and delivers nothing before it has renewed it.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
 
     /// Prolongs the leases of rows that are still this owner's, and says which these are.
@@ -332,7 +333,7 @@ pub struct Settlement {
     pub token: Token,
     /// What to write.
     pub verdict: Verdict,
-    /// The route that delivered it.
+    /// The route that delivered it; 256 characters at most.
     pub settled_by: Option<String>,
 }
 

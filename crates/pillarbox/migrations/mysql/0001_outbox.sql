@@ -59,7 +59,8 @@ create table if not exists {p}outbox_event (
     constraint {p}outbox_event_has_version check (event_version > 0),
     constraint {p}outbox_event_has_aggregate check (char_length(aggregate_type) > 0),
     constraint {p}outbox_event_has_status check (status between 0 and 4),
-    constraint {p}outbox_event_one_payload check ((payload is null) <> (payload_bytes is null))
+    constraint {p}outbox_event_one_payload check ((payload is null) <> (payload_bytes is null)),
+    constraint {p}outbox_event_final_has_time check (status in (0, 2) or done_at is not null)
 ) engine = innodb row_format = dynamic character set utf8mb4 collate {nopad};
 
 create table if not exists {p}outbox_owner (

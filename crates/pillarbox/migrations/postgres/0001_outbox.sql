@@ -43,7 +43,8 @@ create table {p}outbox_event (
     locked_by varchar(36) collate "C",
     locked_until timestamptz,
     lock_token integer not null default 0,
-    constraint {p}outbox_event_one_payload check ((payload is null) <> (payload_bytes is null))
+    constraint {p}outbox_event_one_payload check ((payload is null) <> (payload_bytes is null)),
+    constraint {p}outbox_event_final_has_time check (status in (0, 2) or done_at is not null)
 );
 
 -- Pending rows only, so that the cost of a read does not grow with the rows that are kept.

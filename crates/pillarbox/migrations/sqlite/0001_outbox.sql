@@ -44,6 +44,7 @@ create table {p}outbox_event (
     payload text,
     payload_bytes blob,
     check ((payload is null) <> (payload_bytes is null)),
+    check (status in (0, 2) or done_at is not null),
     check (attempts between 0 and 2147483647 and lock_token between 0 and 2147483647),
     -- The years 1 to 9999, in microseconds.
     check (available_at between -62135596800000000 and 253402300799999999),

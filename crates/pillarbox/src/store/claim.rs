@@ -18,7 +18,9 @@ pub struct Claim {
     pub shards: Vec<ShardId>,
     /// How many rows at most, of all shards together.
     pub limit: u32,
-    /// Whether only the head of a key is to be had.
+    /// Whether only the head of a key is to be had: its oldest row that is not final. A row that
+    /// becomes the head later, by a replay or by a commit that came late, is to be had while a
+    /// younger one of its key is still in someone's hands.
     pub order: Order,
 }
 

@@ -74,14 +74,14 @@ impl State {
     pub(super) fn purge(&mut self, purge: &Purge, now: Timestamp) -> Result<u64> {
         let limit = usize::try_from(purge.limit).unwrap_or(usize::MAX);
         let old = |at: Timestamp| at.saturating_add(purge.older_than) < now;
-        let (status, limit) = match purge.kind {
-            PurgeKind::Done => (Some(Status::Done), limit),
-            PurgeKind::Dead => (Some(Status::Dead), limit),
+        let status = match purge.kind {
+            PurgeKind::Done => Some(Status::Done),
+            PurgeKind::Dead => Some(Status::Dead),
             PurgeKind::Audit => return Ok(self.purge_audit(limit, old)),
             PurgeKind::Inbox => return Ok(self.purge_inbox(limit, old)),
             PurgeKind::Any => {
                 refuse_unless_nobody_delivers(self.mode)?;
-                (None, limit)
+                None
             }
         };
         let goes = |event: &Event| match status {

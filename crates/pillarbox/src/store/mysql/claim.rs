@@ -1,9 +1,7 @@
 //! Row claims: due rows under a lease of their own.
 
-use std::collections::HashMap;
-
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::AssertSqlSafe;
 
 use super::MysqlStore;
 use super::read::{pending, union};
@@ -14,26 +12,23 @@ use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::{Claim, Order, Pending, RenewRows, RowLease, RowVerdict, SettleRows};
 
-/// Nothing is locked before it is known that there is something to be had, and of no shard more
-/// than there is: all shards together never give more than the limit.
+/// How many claims may look at the same rows at once without one of them going empty-handed.
+const RIVALS: i64 = 4;
+
+/// Looks without a lock, then locks what it found: others may have been faster, so that it looks
+/// for more than it wants.
 pub(super) async fn claim(store: &MysqlStore, claim: &Claim) -> Result<Vec<Pending>> {
-    let mut wanted = look(store, claim).await?;
-    let mut left = claim.limit;
-    wanted.retain_mut(|(_, rows)| {
-        *rows = left.min(*rows);
-        left -= *rows;
-        *rows > 0
-    });
-    if wanted.is_empty() {
+    let found = look(store, claim).await?;
+    if found.is_empty() {
         return Ok(Vec::new());
     }
-    let (text, parts) = union(&store.tables.render(sql::CLAIM_PICK), wanted, (ShardId(-1), 0));
     let mut tx = store.begin().await?;
-    let mut query = sqlx::query(AssertSqlSafe(text));
-    for (shard, rows) in parts {
-        query = query.bind(shard.0).bind(claim.order == Order::None).bind(i64::from(rows));
-    }
-    let rows = query.fetch_all(&mut *tx).await?;
+    let rows = sqlx::query(store.sql(sql::CLAIM_PICK))
+        .bind(Value::from(found).to_string())
+        .bind(claim.order == Order::None)
+        .bind(i64::from(claim.limit))
+        .fetch_all(&mut *tx)
+        .await?;
     let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
     let seqs: Value = rows.iter().map(|row| row.seq.0).collect();
     sqlx::query(store.sql(sql::CLAIM))
@@ -45,30 +40,28 @@ pub(super) async fn claim(store: &MysqlStore, claim: &Claim) -> Result<Vec<Pendi
     tx.commit().await?;
     // They were read before the claim moved their tokens on.
     rows.iter_mut().for_each(|row| row.token = Token(row.token.0 % i32::MAX + 1));
+    let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
+    rows.sort_by_key(|row| (place(row), row.seq));
     Ok(rows)
 }
 
-/// How many rows each shard has to give, in the order wanted; all of them up to the limit.
-async fn look(store: &MysqlStore, claim: &Claim) -> Result<Vec<(ShardId, u32)>> {
+/// Where rows are that can be had, those of the most wanted shard first.
+async fn look(store: &MysqlStore, claim: &Claim) -> Result<Vec<i64>> {
     if claim.shards.is_empty() || claim.limit == 0 {
         return Ok(Vec::new());
     }
+    let most = i64::from(claim.limit) * RIVALS;
     let part = store.tables.render(sql::CLAIM_LOOK);
     let (mut text, shards) = union(&part, claim.shards.clone(), ShardId(-1));
     text.push_str(" limit ?");
-    let mut query = sqlx::query(AssertSqlSafe(text));
+    let mut query = sqlx::query_scalar(AssertSqlSafe(text));
     for shard in shards {
-        query = query.bind(shard.0).bind(claim.order == Order::None).bind(i64::from(claim.limit));
+        query = query.bind(shard.0).bind(claim.order == Order::None).bind(most);
     }
     let mut call = store.call().await?;
-    let rows = query.bind(i64::from(claim.limit)).fetch_all(&mut *call).await;
+    let found = query.bind(most).fetch_all(&mut *call).await;
     call.end();
-    let mut counts: HashMap<ShardId, u32> = HashMap::new();
-    for row in rows? {
-        *counts.entry(ShardId(row.try_get("shard")?)).or_default() += 1;
-    }
-    // A shard that is named twice is asked once.
-    Ok(claim.shards.iter().filter_map(|shard| counts.remove_entry(shard)).collect())
+    Ok(found?)
 }
 
 /// A lease that still stands after the statement was prolonged by it.
@@ -130,8 +123,11 @@ impl<'a> From<&'a RowVerdict> for Line<'a> {
     }
 }
 
-/// Rows and tokens as the statements unpack them.
+/// Rows and tokens as the statements unpack them; in order of `seq`, as everyone who locks rows, so
+/// that none waits in a circle.
 fn list(rows: &[RowLease]) -> String {
+    let mut rows = rows.to_vec();
+    rows.sort_unstable_by_key(|row| row.seq);
     let list: Value = rows.iter().map(|row| json!([row.shard.0, row.seq.0, row.token.0])).collect();
     list.to_string()
 }

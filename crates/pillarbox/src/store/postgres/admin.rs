@@ -1,10 +1,12 @@
 //! What operators and upkeep ask for.
 
+use std::collections::HashSet;
+
 use sqlx::{Postgres, QueryBuilder, postgres::PgRow};
 use time::OffsetDateTime;
 
 use super::read::Columns;
-use super::sql::admin as sql;
+use super::sql::{BE_PATIENT, admin as sql};
 use super::{PostgresStore, migrate};
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
@@ -110,7 +112,9 @@ pub(super) async fn operate(store: &PostgresStore, operation: &Operation) -> Res
         .bind(operation.extra())
         .fetch_all(&store.pool)
         .await?;
-    done.into_iter().map(EventId::new).collect()
+    // In the order they were asked for, each once.
+    let mut done: HashSet<String> = done.into_iter().collect();
+    Ok(operation.ids.iter().filter(|id| done.remove(id.as_str())).cloned().collect())
 }
 
 pub(super) async fn trail(store: &PostgresStore, id: &EventId) -> Result<Vec<AuditEntry>> {
@@ -145,6 +149,7 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
         PurgeKind::Any => sql::PURGE_ANY,
     };
     let mut tx = store.begin().await?;
+    sqlx::query(BE_PATIENT).execute(&mut *tx).await?;
     if purge.kind == PurgeKind::Any {
         let row = sqlx::query(store.sql(sql::HOLD_MODE)).fetch_one(&mut *tx).await?;
         refuse_unless_nobody_delivers(migrate::mode(&row)?)?;

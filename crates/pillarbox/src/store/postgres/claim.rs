@@ -27,7 +27,7 @@ pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pe
 }
 
 pub(super) async fn renew_rows(store: &PostgresStore, renew: &RenewRows) -> Result<Vec<Seq>> {
-    let Rows { shards, seqs, tokens } = Rows::of(&renew.rows);
+    let Rows { shards, seqs, tokens } = Rows::of(&in_order(&renew.rows));
     let kept: Vec<i64> = sqlx::query_scalar(store.sql(sql::RENEW_ROWS))
         .bind(renew.owner.as_str())
         .bind(shards)
@@ -44,7 +44,7 @@ pub(super) async fn release_rows(
     owner: &OwnerId,
     rows: &[RowLease],
 ) -> Result<u64> {
-    let Rows { shards, seqs, tokens } = Rows::of(rows);
+    let Rows { shards, seqs, tokens } = Rows::of(&in_order(rows));
     let released = sqlx::query(store.sql(sql::RELEASE_ROWS))
         .bind(owner.as_str())
         .bind(shards)
@@ -56,8 +56,10 @@ pub(super) async fn release_rows(
 }
 
 pub(super) async fn settle_rows(store: &PostgresStore, settle: &SettleRows) -> Result<Vec<Seq>> {
+    let mut verdicts: Vec<&RowVerdict> = settle.verdicts.iter().collect();
+    verdicts.sort_by_key(|it| it.row.seq);
     let (deleted, marked): (Vec<&RowVerdict>, Vec<&RowVerdict>) =
-        settle.verdicts.iter().partition(|it| it.verdict == Verdict::Delete);
+        verdicts.into_iter().partition(|it| it.verdict == Verdict::Delete);
     if marked.is_empty() {
         return delete(store, &store.pool, &settle.owner, &deleted).await;
     }
@@ -109,6 +111,13 @@ async fn mark(
         .fetch_all(executor)
         .await?;
     Ok(applied.into_iter().map(Seq).collect())
+}
+
+/// In order of `seq`, as everyone who locks rows: so none waits in a circle.
+fn in_order(rows: &[RowLease]) -> Vec<RowLease> {
+    let mut rows = rows.to_vec();
+    rows.sort_unstable_by_key(|row| row.seq);
+    rows
 }
 
 /// Rows with their tokens, column by column.

@@ -12,8 +12,11 @@ use crate::store::{Settle, Settled, Settlement};
 use crate::verdict::Verdict;
 
 pub(super) async fn settle(store: &PostgresStore, settle: &Settle) -> Result<Settled> {
+    let mut settlements: Vec<&Settlement> = settle.settlements.iter().collect();
+    // In order, as everyone who locks rows: so none waits in a circle.
+    settlements.sort_by_key(|settlement| settlement.seq);
     let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) =
-        settle.settlements.iter().partition(|settlement| settlement.verdict == Verdict::Delete);
+        settlements.into_iter().partition(|settlement| settlement.verdict == Verdict::Delete);
     if marked.is_empty() {
         return delete(store, &store.pool, &settle.owner, &deleted).await;
     }

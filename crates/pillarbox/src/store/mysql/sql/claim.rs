@@ -2,37 +2,48 @@
 
 use super::{event_columns, mark, open_rows, pending_columns, rows, rows_to_lock, verdicts};
 
-/// One shard's rows that can be had. A key's head is asked for row by row, and by a scalar: the
-/// plan cannot turn that into a join over all that waits.
+/// A row that can be had. A key's head is asked for row by row, and by a scalar: the plan cannot
+/// turn that into a join over all that waits.
 macro_rules! due {
     () => {
-        "
-from {p}outbox_event e force index ({p}outbox_event_pending)
-where e.pending_shard = ? and e.status in (0, 2)
+        "e.status in (0, 2)
   and e.available_at <= utc_timestamp(6)
   and (e.locked_until is null or e.locked_until < utc_timestamp(6))
   and (? or e.ordering_key is null or e.seq = (
-        select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
+        select o.seq from {p}outbox_event o
         where o.pending_key = e.ordering_key
         order by o.seq
-        limit 1))
-order by e.seq
-limit ?"
+        limit 1))"
     };
 }
 
-/// Finds out, without a lock, how much each shard has: a claim then asks no shard for more.
-pub(in super::super) const CLAIM_LOOK: &str = concat!("(select e.shard", due!(), ")");
+/// Finds out, without a lock, what one shard has; several stand in one statement, as in READ. A
+/// scan that locks would keep every row locked that it walks past.
+pub(in super::super) const CLAIM_LOOK: &str = concat!(
+    "(select e.seq
+from {p}outbox_event e force index ({p}outbox_event_pending)
+where e.pending_shard = ? and ",
+    due!(),
+    "
+order by e.seq
+limit ?)"
+);
 
-/// Several shards stand in one statement, as in READ. In the order of the index, so that rows are
-/// locked one by one until there are enough; `skip locked` lets claims pass each other.
+/// Locks what was found and can still be had, one by one until there is enough; `skip locked` lets
+/// claims pass each other.
 pub(in super::super) const CLAIM_PICK: &str = concat!(
-    "(select ",
+    "select ",
     pending_columns!(),
     "false as behind, ",
     event_columns!(),
+    "
+from (select j.seq from json_table(?, '$[*]' columns (seq bigint path '$')) j) v
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq
+where ",
     due!(),
-    " for update skip locked)"
+    "
+limit ?
+for update skip locked"
 );
 
 pub(in super::super) const CLAIM: &str = "

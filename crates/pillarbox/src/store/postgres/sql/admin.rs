@@ -14,7 +14,7 @@ from {p}outbox_event e
 where e.status in (3, 4)";
 
 pub(in super::super) const COUNT_DEAD: &str =
-    "select count(*) from {p}outbox_event e where e.status in (3, 4)";
+    "select count(*) from {p}outbox_event e where e.status in (3, 4) and e.done_at > '-infinity'";
 
 /// A list that a person waits for gives up before the person does.
 pub(in super::super) const BE_BRIEF: &str = "set local statement_timeout = '10s'";
@@ -27,7 +27,8 @@ macro_rules! picked {
 with picked as materialized (
     select e.event_id, e.attempts
     from {p}outbox_event e
-    where e.event_id = any($1) and e.status in ",
+    where (select set_config('lock_timeout', '3s', true)) is not null
+      and e.event_id = any($1) and e.status in ",
             $statuses,
             "
     order by e.seq
@@ -78,27 +79,30 @@ where event_id = $1
 order by id desc
 limit $2";
 
-/// Status and age stand on the DELETE itself too: a row replayed after the inner select stays.
+/// Status and age stand on the DELETE itself too: a row replayed after the inner select stays. The
+/// age is worked out once, in a select of its own: a clock that is asked for every row would keep
+/// the planner from looking it up in the index. And rows go by their places, so that no plan can
+/// look for them in the whole table.
 macro_rules! purge_final {
     ($status:literal, $index:literal) => {
         concat!(
             "
 delete from {p}outbox_event
-where event_id in (
-        select event_id from {p}outbox_event
+where ctid = any(array(
+        select ctid from {p}outbox_event
         where status in ",
             $index,
             " and status = ",
             $status,
             "
-          and done_at < clock_timestamp() - $1 * interval '1 microsecond'
+          and done_at < (select clock_timestamp() - $1 * interval '1 microsecond')
         order by done_at
         limit $2
-    )
+    ))
   and status = ",
             $status,
             "
-  and done_at < clock_timestamp() - $1 * interval '1 microsecond'"
+  and done_at < (select clock_timestamp() - $1 * interval '1 microsecond')"
         )
     };
 }
@@ -109,21 +113,21 @@ pub(in super::super) const PURGE_DEAD: &str = purge_final!("3", "(3, 4)");
 
 pub(in super::super) const PURGE_AUDIT: &str = "
 delete from {p}outbox_audit
-where id in (
-        select id from {p}outbox_audit
-        where at < clock_timestamp() - $1 * interval '1 microsecond'
+where ctid = any(array(
+        select ctid from {p}outbox_audit
+        where at < (select clock_timestamp() - $1 * interval '1 microsecond')
         order by at
         limit $2
-    )";
+    ))";
 
 pub(in super::super) const PURGE_INBOX: &str = "
 delete from {p}inbox_processed
-where (consumer_name, source, event_id) in (
-        select consumer_name, source, event_id from {p}inbox_processed
-        where processed_at < clock_timestamp() - $1 * interval '1 microsecond'
+where ctid = any(array(
+        select ctid from {p}inbox_processed
+        where processed_at < (select clock_timestamp() - $1 * interval '1 microsecond')
         order by processed_at
         limit $2
-    )";
+    ))";
 
 /// The mode stays as it is until the purge has ended.
 pub(in super::super) const HOLD_MODE: &str =
@@ -132,29 +136,31 @@ pub(in super::super) const HOLD_MODE: &str =
 /// Looks at the heads only: what is old lies there.
 pub(in super::super) const PURGE_ANY: &str = "
 delete from {p}outbox_event
-where event_id in (
-        select event_id from (
-            (select e.event_id, e.created_at as since
+where ctid = any(array(
+        select place from (
+            (select e.place, e.created_at as since
              from {p}outbox_shard s
              cross join lateral (
-                select event_id, created_at, done_at from {p}outbox_event e
+                select ctid as place, created_at, done_at from {p}outbox_event e
                 where e.shard = s.shard and e.status in (0, 2, 4)
                 order by e.seq
-                limit $2
+                limit (select $2::bigint)
              ) e
              where e.done_at is null)
             union all
-            (select event_id, done_at from {p}outbox_event
+            (select ctid, done_at from {p}outbox_event
              where status = 1 order by done_at limit $2)
             union all
-            (select event_id, done_at from {p}outbox_event
+            (select ctid, done_at from {p}outbox_event
              where status in (3, 4) order by done_at limit $2)
         ) old
-        where since < clock_timestamp() - $1 * interval '1 microsecond'
+        where since < (select clock_timestamp() - $1 * interval '1 microsecond')
         limit $2
-    )
-  and coalesce(done_at, created_at) < clock_timestamp() - $1 * interval '1 microsecond'";
+    ))
+  and coalesce(done_at, created_at) < (select clock_timestamp() - $1 * interval '1 microsecond')";
 
+/// The conditions that are always met lead the planner to the partial indexes, also before it has
+/// gathered statistics.
 pub(in super::super) const STATS: &str = "
 select
     count(*) filter (where status = 0) as new,
@@ -163,13 +169,14 @@ select
     (extract(epoch from clock_timestamp() - min(available_at)
         filter (where status in (0, 2) and available_at <= clock_timestamp()))
         * 1000000)::bigint as oldest_lag,
-    (select count(*) from {p}outbox_event where status in (3, 4) and status = 3) as dead,
+    (select count(*) from {p}outbox_event
+        where status in (3, 4) and status = 3 and done_at > '-infinity') as dead,
     (select count(*) from {p}outbox_owner where lease_until >= clock_timestamp()) as owners,
     (select count(*) from {p}outbox_shard s
         join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= clock_timestamp()
     ) as owned_shards
 from {p}outbox_event
-where status in (0, 2, 4)";
+where status in (0, 2, 4) and shard >= 0";
 
 pub(in super::super) const COUNT_DONE: &str =
     "select count(*) from {p}outbox_event where status = 1";
@@ -196,9 +203,11 @@ select
     count(*) filter (where status = 4) as held,
     count(*) filter (where status = 3) as dead
 from (
-    select event_type, status from {p}outbox_event where status in (0, 2, 4)
+    select event_type, status from {p}outbox_event
+    where status in (0, 2, 4) and shard >= 0
     union all
-    select event_type, status from {p}outbox_event where status in (3, 4) and status = 3
+    select event_type, status from {p}outbox_event
+    where status in (3, 4) and status = 3 and done_at > '-infinity'
 ) e
 group by event_type
 order by count(*) desc, event_type

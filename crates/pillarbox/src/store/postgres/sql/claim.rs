@@ -41,28 +41,44 @@ select ",
 from e"
 );
 
-pub(in super::super) const RENEW_ROWS: &str = "
+/// Rows that are the owner's under their tokens; every claim moves the token, so that these two
+/// are the whole fence. A row that someone keeps locked is not waited for long: the first
+/// condition is met once, before any row is locked.
+macro_rules! leased {
+    () => {
+        "
+where (select set_config('lock_timeout', '3s', true)) is not null
+  and e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token
+  and e.locked_by = $1 and e.status in (0, 2)"
+    };
+}
+
+pub(in super::super) const RENEW_ROWS: &str = concat!(
+    "
 update {p}outbox_event e
 set locked_until = clock_timestamp() + $5 * interval '1 microsecond'
-from unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)
-where e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token
-  and e.locked_by = $1 and e.status in (0, 2)
-returning e.seq";
+from unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)",
+    leased!(),
+    "
+returning e.seq"
+);
 
-pub(in super::super) const RELEASE_ROWS: &str = "
+pub(in super::super) const RELEASE_ROWS: &str = concat!(
+    "
 update {p}outbox_event e
 set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
-from unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)
-where e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token
-  and e.locked_by = $1 and e.status in (0, 2)";
+from unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)",
+    leased!()
+);
 
-/// Owner and token of the row are the whole fence: every claim moves the token.
-pub(in super::super) const SETTLE_ROWS_DELETE: &str = "
+pub(in super::super) const SETTLE_ROWS_DELETE: &str = concat!(
+    "
 delete from {p}outbox_event e
-using unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)
-where e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token
-  and e.locked_by = $1 and e.status in (0, 2)
-returning e.seq";
+using unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)",
+    leased!(),
+    "
+returning e.seq"
+);
 
 pub(in super::super) const SETTLE_ROWS_MARK: &str = concat!(
     "with settled as (",
@@ -71,9 +87,9 @@ pub(in super::super) const SETTLE_ROWS_MARK: &str = concat!(
     from unnest(
             $2::smallint[], $3::bigint[], $4::integer[], $5::smallint[], $6::integer[],
             $7::bigint[], $8::text[], $9::text[]
-        ) as v (shard, seq, token, status, tried, delay, error, route)
-    where e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token
-      and e.locked_by = $1 and e.status in (0, 2)
+        ) as v (shard, seq, token, status, tried, delay, error, route)",
+    leased!(),
+    "
     returning e.seq, e.event_id, e.status, e.attempts, v.tried, v.error
 ), ",
     audit!(),
