@@ -72,9 +72,9 @@ pub async fn a_locked_head_blocks_its_key<B: Backend>(backend: &B) {
 
 /// A claim of a few rows leaves the others to be claimed, also while it is under way.
 pub async fn two_claims_at_once_share_the_rows<B: Backend>(backend: &B) {
+    let (one, two) = join(Claimer::apart(backend), Claimer::apart(backend)).await;
     for _ in 0..20 {
         emit(backend, (0..10).map(|_| free())).await;
-        let (one, two) = (Claimer::apart(backend).await, Claimer::apart(backend).await);
 
         let (first, second) = join(one.claim_up_to(5), two.claim_up_to(5)).await;
         let rest = one.claim().await;
