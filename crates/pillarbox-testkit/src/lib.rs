@@ -4,7 +4,8 @@
 //! make one named test of each. A backend that cannot show a case says why, and the case is
 //! skipped with that reason instead of passing in silence.
 //!
-//! - [`store_conformance!`] proves a [`Store`](pillarbox::Store): leases, fences, order, verdicts.
+//! - [`store_conformance!`] proves a [`Store`](pillarbox::Store): leases, fences, order, verdicts,
+//!   row claims, operations, audit, purges.
 //! - [`tx_conformance!`] proves a transaction: an event is there if and only if it committed.
 //!
 //! # Examples

@@ -170,6 +170,7 @@ pub async fn a_replayed_event_starts_over<B: Backend>(backend: &B) {
 /// A skipped event is a dead letter of the day it was held, and its key goes on.
 pub async fn a_skipped_event_frees_its_key<B: Backend>(backend: &B) {
     let first = given_up(backend, held()).await;
+    backend.age(&first, HOUR).await;
     let next = emit_one(backend, keyed("a")).await;
     let before = backend.store().event(&first).await.unwrap().unwrap();
     assert!(row(&read_above(backend, before.seq).await, &next).behind);

@@ -158,6 +158,7 @@ async fn turn<B: Backend>(backend: &B, mut list: List) -> Vec<DeadLetter> {
     loop {
         let letters = page(backend, &list).await;
         assert!(letters.len() <= list.rows());
+        assert!(all.len() <= MAX_BATCH, "the pages have no end");
         let Some(last) = letters.last() else { return all };
         list.after = Some(last.cursor());
         all.extend(letters);
