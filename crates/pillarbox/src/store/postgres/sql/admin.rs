@@ -79,10 +79,11 @@ where event_id = $1
 order by id desc
 limit $2";
 
-/// Status and age stand on the DELETE itself too: a row replayed after the inner select stays. The
-/// age is worked out once, in a select of its own: a clock that is asked for every row would keep
-/// the planner from looking it up in the index. And rows go by their places, so that no plan can
-/// look for them in the whole table.
+/// Rows that others are at work on are passed by, so that nobody waits in a circle. Status and age
+/// stand on the DELETE itself too: a row replayed after the inner select stays. The age is worked
+/// out once, in a select of its own: a clock that is asked for every row would keep the planner
+/// from looking it up in the index. And rows go by their places, so that no plan can look for them
+/// in the whole table.
 macro_rules! purge_final {
     ($status:literal, $index:literal) => {
         concat!(
@@ -98,6 +99,7 @@ where ctid = any(array(
           and done_at < (select clock_timestamp() - $1 * interval '1 microsecond')
         order by done_at
         limit $2
+        for update skip locked
     ))
   and status = ",
             $status,
