@@ -138,11 +138,10 @@ pub(super) async fn trail(store: &SqliteStore, id: &EventId) -> Result<Vec<Audit
 }
 
 fn audit_entry(row: &SqliteRow) -> Result<AuditEntry> {
-    let attempts: i64 = row.try_get("attempts")?;
     let extra = text(row, "extra")?;
     Ok(AuditEntry {
         action: text(row, "action")?.unwrap_or_default(),
-        attempts: u32::try_from(attempts.max(0)).unwrap_or(u32::MAX),
+        attempts: attempts(row)?,
         error: text(row, "error")?,
         by: AuditEntry::said(extra.as_deref(), "by"),
         reason: AuditEntry::said(extra.as_deref(), "reason"),

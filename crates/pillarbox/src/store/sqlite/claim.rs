@@ -27,7 +27,7 @@ pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pend
             .bind(claim.order == Order::Key)
             .fetch_all(&store.pool)
             .await?;
-        let rows: Result<Vec<Pending>> = rows.iter().map(pending).collect();
+        let rows: Result<Vec<Pending>> = rows.iter().map(|row| pending(row, *shard)).collect();
         let mut rows = rows?;
         // SQLite promises no order for what an UPDATE returns.
         rows.sort_unstable_by_key(|row| row.seq);

@@ -19,7 +19,7 @@ pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending
             .fetch_all(&store.pool)
             .await?;
         for row in &rows {
-            found.push(pending(row)?);
+            found.push(pending(row, want.shard)?);
         }
     }
     Ok(found)
@@ -32,13 +32,13 @@ pub(super) async fn read_key(store: &SqliteStore, read: &ReadKey) -> Result<Vec<
         .bind(i64::from(read.limit))
         .fetch_all(&store.pool)
         .await?;
-    rows.iter().map(pending).collect()
+    rows.iter().map(|row| pending(row, read.shard)).collect()
 }
 
-pub(super) fn pending(row: &SqliteRow) -> Result<Pending> {
+pub(super) fn pending(row: &SqliteRow, shard: ShardId) -> Result<Pending> {
     Ok(Pending {
         seq: Seq(row.try_get("seq")?),
-        shard: ShardId(row.try_get("shard")?),
+        shard,
         key: text(row, "ordering_key")?,
         token: Token(row.try_get("lock_token")?),
         status: status(row)?,
@@ -51,10 +51,12 @@ pub(super) fn pending(row: &SqliteRow) -> Result<Pending> {
 
 /// Another program may have written text that is no text; such a row must not stop the page.
 pub(super) fn event(row: &SqliteRow) -> Result<Envelope, BadRow> {
-    let event_id = row.try_get("event_id").unwrap_or_default();
     match envelope_row(row) {
         Ok(columns) => columns.open(),
-        Err(error) => Err(BadRow { event_id, cause: format!("{error}: {}", error.source_text()) }),
+        Err(error) => Err(BadRow {
+            event_id: row.try_get("event_id").unwrap_or_default(),
+            cause: format!("{error}: {}", error.source_text()),
+        }),
     }
 }
 

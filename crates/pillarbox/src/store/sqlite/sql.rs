@@ -1,6 +1,7 @@
 //! Every statement of the SQLite store; `{p}` is the table prefix, `{now}` the clock.
 //!
-//! A limit has a plus: SQLite plans a statement anew each time a bare limit is bound.
+//! A limit, and what the index of pending rows is searched by, have a plus: SQLite plans a
+//! statement anew each time a bare one is bound, and the second once a table was analysed.
 
 pub(super) mod admin;
 pub(super) mod claim;
@@ -12,7 +13,7 @@ pub(super) const NOW: &str =
 /// What a row is read with, apart from `behind`.
 macro_rules! pending_columns {
     () => {
-        "seq, shard, ordering_key, lock_token, status, attempts, available_at - {now} as due_in, "
+        "seq, ordering_key, lock_token, status, attempts, available_at - {now} as due_in, "
     };
 }
 
@@ -82,12 +83,12 @@ pub(super) const READ: &str = concat!(
     pending_columns!(),
     "?2 > 0 and ordering_key is not null and exists (
         select 1 from {p}outbox_event o
-        where o.ordering_key = e.ordering_key and o.seq <= ?2 and o.status in (0, 2, 4)
+        where o.ordering_key = e.ordering_key and o.seq <= +?2 and o.status in (0, 2, 4)
     ) as behind, ",
     event_columns!(),
     "
 from {p}outbox_event e
-where shard = ?1 and seq > ?2 and status in (0, 2, 4)
+where shard = +?1 and seq > +?2 and status in (0, 2, 4)
 order by seq
 limit +?3"
 );
@@ -100,7 +101,7 @@ pub(super) const READ_KEY: &str = concat!(
     event_columns!(),
     "
 from {p}outbox_event
-where +shard = ?1 and ordering_key = ?2 and status in (0, 2, 4)
+where +shard = ?1 and ordering_key = +?2 and status in (0, 2, 4)
 order by seq
 limit +?3"
 );

@@ -11,7 +11,7 @@ set locked_by = ?1, locked_until = {now} + ?4, lock_token = lock_token % 2147483
 where seq in (
         select e.seq
         from {p}outbox_event e
-        where e.shard = ?2 and e.status in (0, 2, 4) and e.status <> 4
+        where e.shard = +?2 and e.status in (0, 2, 4) and e.status <> 4
           and e.available_at <= {now}
           and (e.locked_until is null or e.locked_until < {now})
           and (not ?5 or e.ordering_key is null or not exists (
