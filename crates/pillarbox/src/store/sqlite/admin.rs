@@ -8,11 +8,11 @@ use sqlx::{Row as _, Sqlite};
 
 use super::SqliteStore;
 use super::migrate::mode;
-use super::read::{attempts, event as event_of, status, text};
+use super::read::{Numbers, attempts, event as event_of, status, text};
 use super::sql::admin as sql;
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
-use crate::id::{EventId, Seq, ShardId, Token};
+use crate::id::{EventId, Seq, ShardId};
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
@@ -173,19 +173,20 @@ pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
 pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<StoredEvent>> {
     let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
     let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
+    let numbers = Numbers::of(&row)?;
     let done_at: Option<i64> = row.try_get("done_at")?;
     Ok(Some(StoredEvent {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
         key: text(&row, "ordering_key")?,
-        token: Token(row.try_get("lock_token")?),
-        status: status(&row)?,
-        attempts: attempts(&row)?,
+        token: numbers.token,
+        status: numbers.status,
+        attempts: numbers.attempts,
         available_at: Timestamp::from_unix_micros(row.try_get("available_at")?),
         created_at: Timestamp::from_unix_micros(row.try_get("created_at")?),
         done_at: done_at.map(Timestamp::from_unix_micros),
         settled_by: text(&row, "settled_by")?,
         last_error: text(&row, "last_error")?,
-        event: event_of(&row),
+        event: event_of(&row, &numbers),
     }))
 }

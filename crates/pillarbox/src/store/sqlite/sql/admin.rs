@@ -1,6 +1,6 @@
 //! Statements of operators and upkeep.
 
-use super::event_columns;
+use super::row_columns;
 
 /// Both ends of a page are places in the index of dead letters, and stand outside of it.
 macro_rules! given_up {
@@ -205,11 +205,8 @@ order by count(*) desc, event_type
 limit +?1";
 
 pub(in super::super) const EVENT: &str = concat!(
-    "
-select
-    seq, shard, ordering_key, lock_token, status, attempts, available_at, created_at, done_at,
-    settled_by, last_error, ",
-    event_columns!(),
+    "select shard, available_at, created_at, done_at, settled_by, last_error, ",
+    row_columns!("false"),
     "
 from {p}outbox_event
 where event_id = ?1"

@@ -1,6 +1,6 @@
 //! Statements of row claims.
 
-use super::{event_columns, mark, open_rows, pending_columns};
+use super::{mark, open_rows, row_columns};
 
 /// One shard's due rows; `status in (0, 2, 4)` stands there because the index has it, word for
 /// word, and is not taken without it.
@@ -22,9 +22,7 @@ where seq in (
         limit +?3
     )
 returning ",
-    pending_columns!(),
-    "false as behind, ",
-    event_columns!(),
+    row_columns!("false")
 );
 
 /// Owner and token of the row are the whole fence: every claim moves the token.
