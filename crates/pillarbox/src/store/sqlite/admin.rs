@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
+use sqlx::Sqlite;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Row as _, Sqlite};
 
 use super::SqliteStore;
 use super::migrate::mode;
-use super::read::{Numbers, attempts, event as event_of, status, text};
+use super::read::Columns;
 use super::sql::admin as sql;
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
@@ -35,8 +35,7 @@ pub(super) async fn dead_letters(store: &SqliteStore, list: &List) -> Result<Vec
 pub(super) async fn count_dead(store: &SqliteStore, filter: &Filter) -> Result<u64> {
     let query = sqlx::query(store.sql(sql::COUNT_DEAD));
     let row = bind(query, filter, Ends::of(filter)).fetch_one(&store.pool).await?;
-    let count: i64 = row.try_get(0)?;
-    Ok(u64::try_from(count).unwrap_or(0))
+    Columns::of(&row).count()
 }
 
 type Asked<'q> = Query<'q, Sqlite, SqliteArguments>;
@@ -83,26 +82,25 @@ impl Ends {
 }
 
 fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
-    let moment = |column| Ok::<_, sqlx::Error>(Timestamp::from_unix_micros(row.try_get(column)?));
-    let payload_size: i64 = row.try_get("payload_size")?;
+    let mut columns = Columns::of(row);
     Ok(DeadLetter {
-        seq: Seq(row.try_get("seq")?),
-        shard: ShardId(row.try_get("shard")?),
-        event_id: text(row, "event_id")?.unwrap_or_default(),
-        event_type: text(row, "event_type")?.unwrap_or_default(),
-        event_version: row.try_get("event_version")?,
-        aggregate_type: text(row, "aggregate_type")?.unwrap_or_default(),
-        aggregate_id: text(row, "aggregate_id")?,
-        key: text(row, "ordering_key")?,
-        tenant_id: text(row, "tenant_id")?,
-        status: status(row)?,
-        attempts: attempts(row)?,
-        last_error: text(row, "last_error")?,
-        settled_by: text(row, "settled_by")?,
-        occurred_at: moment("occurred_at")?,
-        created_at: moment("created_at")?,
-        given_up_at: moment("done_at")?,
-        payload_size: u64::try_from(payload_size).unwrap_or(0),
+        seq: Seq(columns.next()?),
+        shard: ShardId(columns.next()?),
+        event_id: columns.text()?.unwrap_or_default(),
+        event_type: columns.text()?.unwrap_or_default(),
+        event_version: columns.next()?,
+        aggregate_type: columns.text()?.unwrap_or_default(),
+        aggregate_id: columns.text()?,
+        key: columns.text()?,
+        tenant_id: columns.text()?,
+        status: columns.status()?,
+        attempts: columns.attempts()?,
+        last_error: columns.text()?,
+        settled_by: columns.text()?,
+        occurred_at: columns.time()?,
+        created_at: columns.time()?,
+        given_up_at: columns.time()?,
+        payload_size: columns.count()?,
     })
 }
 
@@ -138,14 +136,16 @@ pub(super) async fn trail(store: &SqliteStore, id: &EventId) -> Result<Vec<Audit
 }
 
 fn audit_entry(row: &SqliteRow) -> Result<AuditEntry> {
-    let extra = text(row, "extra")?;
+    let mut columns = Columns::of(row);
+    let (action, attempts) = (columns.text()?.unwrap_or_default(), columns.attempts()?);
+    let (error, extra) = (columns.text()?, columns.text()?);
     Ok(AuditEntry {
-        action: text(row, "action")?.unwrap_or_default(),
-        attempts: attempts(row)?,
-        error: text(row, "error")?,
+        action,
+        attempts,
+        error,
         by: AuditEntry::said(extra.as_deref(), "by"),
         reason: AuditEntry::said(extra.as_deref(), "reason"),
-        at: Timestamp::from_unix_micros(row.try_get("at")?),
+        at: columns.time()?,
     })
 }
 
@@ -173,20 +173,24 @@ pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
 pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<StoredEvent>> {
     let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
     let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
-    let numbers = Numbers::of(&row)?;
-    let done_at: Option<i64> = row.try_get("done_at")?;
+    let mut columns = Columns::of(&row);
+    let shard = ShardId(columns.next()?);
+    let (available_at, created_at) = (columns.time()?, columns.time()?);
+    let done_at: Option<i64> = columns.next()?;
+    let (settled_by, last_error) = (columns.text()?, columns.text()?);
+    let row = columns.pending(shard)?;
     Ok(Some(StoredEvent {
-        seq: Seq(row.try_get("seq")?),
-        shard: ShardId(row.try_get("shard")?),
-        key: text(&row, "ordering_key")?,
-        token: numbers.token,
-        status: numbers.status,
-        attempts: numbers.attempts,
-        available_at: Timestamp::from_unix_micros(row.try_get("available_at")?),
-        created_at: Timestamp::from_unix_micros(row.try_get("created_at")?),
+        seq: row.seq,
+        shard,
+        key: row.key,
+        token: row.token,
+        status: row.status,
+        attempts: row.attempts,
+        available_at,
+        created_at,
         done_at: done_at.map(Timestamp::from_unix_micros),
-        settled_by: text(&row, "settled_by")?,
-        last_error: text(&row, "last_error")?,
-        event: event_of(&row, &numbers),
+        settled_by,
+        last_error,
+        event: row.event,
     }))
 }

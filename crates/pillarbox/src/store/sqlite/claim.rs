@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::SqliteStore;
-use super::read::pending;
+use super::read::Columns;
 use super::settle::{Alike, Batch, json};
 use super::sql::claim as sql;
 use crate::clock::micros;
@@ -27,7 +27,8 @@ pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pend
             .bind(claim.order == Order::Key)
             .fetch_all(&store.pool)
             .await?;
-        let rows: Result<Vec<Pending>> = rows.iter().map(|row| pending(row, *shard)).collect();
+        let rows: Result<Vec<Pending>> =
+            rows.iter().map(|row| Columns::of(row).pending(*shard)).collect();
         let mut rows = rows?;
         // SQLite promises no order for what an UPDATE returns.
         rows.sort_unstable_by_key(|row| row.seq);

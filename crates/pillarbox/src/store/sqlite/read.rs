@@ -1,6 +1,7 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
-use sqlx::{Row as _, TypeInfo as _, ValueRef as _, sqlite::SqliteRow};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Decode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _};
 
 use super::{SqliteStore, sql};
 use crate::clock::{Timestamp, from_micros};
@@ -19,7 +20,7 @@ pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending
             .fetch_all(&store.pool)
             .await?;
         for row in &rows {
-            found.push(pending(row, want.shard)?);
+            found.push(Columns::of(row).pending(want.shard)?);
         }
     }
     Ok(found)
@@ -32,94 +33,106 @@ pub(super) async fn read_key(store: &SqliteStore, read: &ReadKey) -> Result<Vec<
         .bind(i64::from(read.limit))
         .fetch_all(&store.pool)
         .await?;
-    rows.iter().map(|row| pending(row, read.shard)).collect()
+    rows.iter().map(|row| Columns::of(row).pending(read.shard)).collect()
 }
 
-pub(super) fn pending(row: &SqliteRow, shard: ShardId) -> Result<Pending> {
-    let numbers = Numbers::of(row)?;
-    Ok(Pending {
-        seq: Seq(row.try_get("seq")?),
-        shard,
-        key: text(row, "ordering_key")?,
-        token: numbers.token,
-        status: numbers.status,
-        attempts: numbers.attempts,
-        due_in: from_micros(row.try_get("due_in")?),
-        behind: numbers.behind,
-        event: event(row, &numbers),
-    })
+/// A row's columns one after the other, as the statement lists them: looking each up by its name
+/// would cost more than reading it.
+pub(super) struct Columns<'r> {
+    row: &'r SqliteRow,
+    at: usize,
 }
 
-/// The small numbers of a row, which come two and three in one.
-pub(super) struct Numbers {
-    pub(super) token: Token,
-    pub(super) attempts: u32,
-    pub(super) status: Status,
-    behind: bool,
-    event_version: i32,
-}
+impl<'r> Columns<'r> {
+    pub(super) fn of(row: &'r SqliteRow) -> Self {
+        Self { row, at: 0 }
+    }
 
-impl Numbers {
-    pub(super) fn of(row: &SqliteRow) -> Result<Self> {
-        let (counts, state): (i64, i64) = (row.try_get("counts")?, row.try_get("state")?);
-        Ok(Self {
+    pub(super) fn next<T: Decode<'r, Sqlite> + Type<Sqlite>>(&mut self) -> Result<T> {
+        self.at += 1;
+        Ok(self.row.try_get(self.at - 1)?)
+    }
+
+    /// Another program may have written text that is no text: what cannot be read is replaced,
+    /// and does not stop the page.
+    pub(super) fn text(&mut self) -> Result<Option<String>> {
+        if let Ok(text) = self.next() {
+            return Ok(text);
+        }
+        let bytes: Vec<u8> = self.row.try_get_unchecked(self.at - 1)?;
+        Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    pub(super) fn time(&mut self) -> Result<Timestamp> {
+        Ok(Timestamp::from_unix_micros(self.next()?))
+    }
+
+    pub(super) fn count(&mut self) -> Result<u64> {
+        Ok(u64::try_from(self.next::<i64>()?).unwrap_or(0))
+    }
+
+    pub(super) fn attempts(&mut self) -> Result<u32> {
+        Ok(u32::try_from(self.next::<i64>()?.max(0)).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn status(&mut self) -> Result<Status> {
+        status_of(self.next()?)
+    }
+
+    /// What `row_columns!` lists.
+    pub(super) fn pending(&mut self, shard: ShardId) -> Result<Pending> {
+        let seq = Seq(self.next()?);
+        let (counts, state): (i64, i64) = (self.next()?, self.next()?);
+        Ok(Pending {
+            seq,
+            shard,
             token: Token(i32::try_from(counts >> 32).unwrap_or(0)),
             attempts: u32::try_from(counts & i64::from(u32::MAX)).unwrap_or(0),
             status: status_of((state >> 1) & 7)?,
             behind: state & 1 == 1,
-            event_version: i32::try_from(state >> 4).unwrap_or(0),
+            due_in: from_micros(self.next()?),
+            key: self.text()?,
+            event: self.event(i32::try_from(state >> 4).unwrap_or(0)),
         })
     }
-}
 
-/// Another program may have written text that is no text; such a row must not stop the page.
-pub(super) fn event(row: &SqliteRow, numbers: &Numbers) -> Result<Envelope, BadRow> {
-    match envelope_row(row, numbers) {
-        Ok(columns) => columns.open(),
-        Err(error) => Err(BadRow {
-            event_id: row.try_get("event_id").unwrap_or_default(),
-            cause: format!("{error}: {}", error.source_text()),
-        }),
+    /// A row that is no event must not stop the page.
+    fn event(&mut self, event_version: i32) -> Result<Envelope, BadRow> {
+        let event_id = self.at;
+        match self.envelope_row(event_version) {
+            Ok(columns) => columns.open(),
+            Err(error) => Err(BadRow {
+                event_id: self.row.try_get(event_id).unwrap_or_default(),
+                cause: format!("{error}: {}", error.source_text()),
+            }),
+        }
     }
-}
 
-/// Text as far as it is text: what cannot be read is replaced, and does not stop the page.
-pub(super) fn text(row: &SqliteRow, column: &str) -> Result<Option<String>> {
-    if let Ok(text) = row.try_get(column) {
-        return Ok(text);
+    fn envelope_row(&mut self, event_version: i32) -> Result<Row> {
+        let (event_id, event_type) = (self.next()?, self.next()?);
+        let (aggregate_type, aggregate_id) = (self.next()?, self.next()?);
+        let (partition_key, tenant_id) = (self.next()?, self.next()?);
+        let is_text = self.row.try_get_raw(self.at)?.type_info().name() == "TEXT";
+        let (payload, payload_bytes) =
+            if is_text { (self.next()?, None) } else { (None, self.next()?) };
+        Ok(Row {
+            event_id,
+            event_type,
+            event_version,
+            aggregate_type,
+            aggregate_id,
+            partition_key,
+            tenant_id,
+            payload,
+            payload_bytes,
+            content_type: self.next()?,
+            headers: self.next()?,
+            occurred_at: self.time()?,
+        })
     }
-    let bytes: Vec<u8> = row.try_get_unchecked(column)?;
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-pub(super) fn status(row: &SqliteRow) -> Result<Status> {
-    status_of(row.try_get("status")?)
 }
 
 fn status_of(code: i64) -> Result<Status> {
     let status = i16::try_from(code).ok().and_then(Status::from_code);
     status.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("no such status (code={code})")))
-}
-
-pub(super) fn attempts(row: &SqliteRow) -> Result<u32> {
-    let attempts: i32 = row.try_get("attempts")?;
-    Ok(u32::try_from(attempts).unwrap_or(0))
-}
-
-fn envelope_row(row: &SqliteRow, numbers: &Numbers) -> Result<Row> {
-    let is_text = row.try_get_raw("payload")?.type_info().name() == "TEXT";
-    Ok(Row {
-        event_id: row.try_get("event_id")?,
-        event_type: row.try_get("event_type")?,
-        event_version: numbers.event_version,
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        partition_key: row.try_get("partition_key")?,
-        tenant_id: row.try_get("tenant_id")?,
-        payload: is_text.then(|| row.try_get("payload")).transpose()?,
-        payload_bytes: (!is_text).then(|| row.try_get("payload")).transpose()?,
-        content_type: row.try_get("content_type")?,
-        headers: row.try_get("headers")?,
-        occurred_at: Timestamp::from_unix_micros(row.try_get("occurred_at")?),
-    })
 }

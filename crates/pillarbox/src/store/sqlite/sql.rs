@@ -20,9 +20,9 @@ macro_rules! row_columns {
     (event_version << 4) | (status << 1) | (",
             $behind,
             ") as state,
-    available_at - {now} as due_in, occurred_at, ordering_key,
+    available_at - {now} as due_in, ordering_key,
     event_id, event_type, aggregate_type, aggregate_id, partition_key, tenant_id,
-    coalesce(payload, payload_bytes) as payload, content_type, headers"
+    coalesce(payload, payload_bytes) as payload, content_type, headers, occurred_at"
         )
     };
 }

@@ -1,10 +1,9 @@
 //! How much there is of what.
 
-use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
-use super::read::text;
+use super::read::Columns;
 use super::sql::admin as sql;
 use crate::clock::from_micros;
 use crate::error::Result;
@@ -14,15 +13,15 @@ use crate::store::{Breakdown, MAX_TYPES, ShardStats, Stats, TypeStats};
 
 pub(super) async fn stats(store: &SqliteStore) -> Result<Stats> {
     let row = sqlx::query(store.sql(sql::STATS)).fetch_one(&store.pool).await?;
-    let oldest_lag: Option<i64> = row.try_get("oldest_lag")?;
+    let mut columns = Columns::of(&row);
     Ok(Stats {
-        new: count(&row, "new")?,
-        retry: count(&row, "retry")?,
-        held: count(&row, "held")?,
-        dead: count(&row, "dead")?,
-        oldest_lag: oldest_lag.map(from_micros),
-        owners: count(&row, "owners")?,
-        owned_shards: count(&row, "owned_shards")?,
+        new: columns.count()?,
+        retry: columns.count()?,
+        held: columns.count()?,
+        oldest_lag: columns.next::<Option<i64>>()?.map(from_micros),
+        dead: columns.count()?,
+        owners: columns.count()?,
+        owned_shards: columns.count()?,
     })
 }
 
@@ -44,29 +43,25 @@ pub(super) async fn breakdown(store: &SqliteStore) -> Result<Breakdown> {
 }
 
 fn shard_stats(row: &SqliteRow) -> Result<ShardStats> {
-    let oldest_lag: Option<i64> = row.try_get("oldest_lag")?;
+    let mut columns = Columns::of(row);
     Ok(ShardStats {
-        shard: ShardId(row.try_get("shard")?),
-        owner: text(row, "owner")?.map(OwnerId::stored),
-        epoch: Epoch(row.try_get("epoch")?),
-        new: count(row, "new")?,
-        retry: count(row, "retry")?,
-        held: count(row, "held")?,
-        oldest_lag: oldest_lag.map(from_micros),
+        shard: ShardId(columns.next()?),
+        owner: columns.text()?.map(OwnerId::stored),
+        epoch: Epoch(columns.next()?),
+        new: columns.count()?,
+        retry: columns.count()?,
+        held: columns.count()?,
+        oldest_lag: columns.next::<Option<i64>>()?.map(from_micros),
     })
 }
 
 fn type_stats(row: &SqliteRow) -> Result<TypeStats> {
+    let mut columns = Columns::of(row);
     Ok(TypeStats {
-        event_type: text(row, "event_type")?.unwrap_or_default(),
-        new: count(row, "new")?,
-        retry: count(row, "retry")?,
-        held: count(row, "held")?,
-        dead: count(row, "dead")?,
+        event_type: columns.text()?.unwrap_or_default(),
+        new: columns.count()?,
+        retry: columns.count()?,
+        held: columns.count()?,
+        dead: columns.count()?,
     })
-}
-
-fn count(row: &SqliteRow, column: &str) -> Result<u64> {
-    let count: i64 = row.try_get(column)?;
-    Ok(u64::try_from(count).unwrap_or(0))
 }
