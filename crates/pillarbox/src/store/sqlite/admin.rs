@@ -194,3 +194,32 @@ pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<St
         event: row.event,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Status, Store as _};
+
+    #[tokio::test]
+    async fn text_that_is_no_text_hides_nothing_from_an_operator() {
+        let store = SqliteStore::connect("sqlite::memory:").await.unwrap();
+        store.migrate().await.unwrap();
+        let foreign = "
+            insert into outbox_event (event_id, event_type, payload, status, done_at, last_error)
+            values ('a', cast(x'41ff' as text), '7', 3, 1, cast(x'42ff' as text)),
+                ('b', 'mail.sent', '7', 4, 2, 'refused');
+            insert into outbox_audit (event_id, action, attempts, error)
+            values ('a', 'seen', 1, cast(x'43ff' as text))";
+        sqlx::raw_sql(foreign).execute(&store.pool).await.unwrap();
+
+        let letters = store.dead_letters(&List::default()).await.unwrap();
+        let trail = store.trail(&EventId::new("a").unwrap()).await.unwrap();
+        let breakdown = store.breakdown().await.unwrap();
+
+        let said: Vec<_> = letters.iter().map(|it| (it.status, it.event_type.as_str())).collect();
+        assert_eq!(said, [(Status::Held, "mail.sent"), (Status::Dead, "A\u{fffd}")]);
+        assert_eq!(letters[1].last_error.as_deref(), Some("B\u{fffd}"));
+        assert_eq!(trail[0].error.as_deref(), Some("C\u{fffd}"));
+        assert_eq!(breakdown.types.len(), 2);
+    }
+}
