@@ -12,7 +12,8 @@ mod settle;
 mod sql;
 mod stats;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::sync::{Arc, atomic::AtomicBool};
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
@@ -61,6 +62,8 @@ pub struct MysqlStore {
     /// Of its own: whatever uses up the others must not cost the lease.
     leases: MySqlPool,
     tables: Tables,
+    /// Whether the last read found more rows than one statement should bring. A hint only.
+    crowded: Arc<AtomicBool>,
 }
 
 /// What a server or a caller may have set otherwise, and what the statements here rely on. At
@@ -89,7 +92,13 @@ impl MysqlStore {
                 .connect_lazy_with(options.clone())
         };
         let most = pool.options().get_max_connections().clamp(2, 10);
-        Self { relay: own(most, 30), leases: own(2, 3), pool, tables: Tables::default() }
+        Self {
+            relay: own(most, 30),
+            leases: own(2, 3),
+            pool,
+            tables: Tables::default(),
+            crowded: Arc::default(),
+        }
     }
 
     /// Connects with pools of its own.

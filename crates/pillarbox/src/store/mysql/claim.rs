@@ -1,10 +1,10 @@
 //! Row claims: due rows under a lease of their own.
 
 use serde_json::{Value, json};
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::MysqlStore;
-use super::read::{pending, union};
+use super::read::{parts, pending};
 use super::settle::{Batch, Line, Look, unsettled};
 use super::sql::claim as sql;
 use crate::clock::micros;
@@ -12,19 +12,19 @@ use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::{Claim, Order, Pending, RenewRows, RowLease, RowVerdict, SettleRows};
 
-/// How many claims may look at the same rows at once without one of them going empty-handed.
-const RIVALS: i64 = 4;
+/// How many candidates are looked for, for each row wanted: claims that run at the same moment
+/// find the same ones, and pass by those that another has locked.
+const CANDIDATES: u32 = 4;
 
-/// Looks without a lock, then locks what it found: others may have been faster, so that it looks
-/// for more than it wants.
+/// Nothing is locked before it is known that there is something to be had.
 pub(super) async fn claim(store: &MysqlStore, claim: &Claim) -> Result<Vec<Pending>> {
-    let found = look(store, claim).await?;
-    if found.is_empty() {
+    let candidates = look(store, claim).await?;
+    if candidates.is_empty() {
         return Ok(Vec::new());
     }
     let mut tx = store.begin().await?;
     let rows = sqlx::query(store.sql(sql::CLAIM_PICK))
-        .bind(Value::from(found).to_string())
+        .bind(Value::from(candidates).to_string())
         .bind(claim.order == Order::None)
         .bind(i64::from(claim.limit))
         .fetch_all(&mut *tx)
@@ -45,23 +45,46 @@ pub(super) async fn claim(store: &MysqlStore, claim: &Claim) -> Result<Vec<Pendi
     Ok(rows)
 }
 
-/// Where rows are that can be had, those of the most wanted shard first.
+/// Rows that can be had, the most wanted shards' first. One statement has them all, unless there
+/// is a crowd: then shards are asked one after the other until there are enough.
 async fn look(store: &MysqlStore, claim: &Claim) -> Result<Vec<i64>> {
     if claim.shards.is_empty() || claim.limit == 0 {
         return Ok(Vec::new());
     }
-    let most = i64::from(claim.limit) * RIVALS;
-    let part = store.tables.render(sql::CLAIM_LOOK);
-    let (mut text, shards) = union(&part, claim.shards.clone(), ShardId(-1));
-    text.push_str(" limit ?");
-    let mut query = sqlx::query_scalar(AssertSqlSafe(text));
-    for shard in shards {
-        query = query.bind(shard.0).bind(claim.order == Order::None).bind(most);
-    }
+    let most = claim.limit.saturating_mul(CANDIDATES) as usize;
     let mut call = store.call().await?;
-    let found = query.bind(most).fetch_all(&mut *call).await;
+    let mut found = look_in(store, &mut call, claim, &claim.shards, most).await?;
+    if found.len() >= most {
+        found.clear();
+        for shard in &claim.shards {
+            let left = most - found.len();
+            found.extend(look_in(store, &mut call, claim, &[*shard], left).await?);
+            if found.len() >= most {
+                break;
+            }
+        }
+    }
     call.end();
-    Ok(found?)
+    let place = |shard: i16| claim.shards.iter().position(|wanted| wanted.0 == shard);
+    found.sort_by_key(|(seq, shard)| (place(*shard), *seq));
+    found.dedup();
+    Ok(found.into_iter().map(|(seq, _)| seq).collect())
+}
+
+async fn look_in(
+    store: &MysqlStore,
+    connection: &mut MySqlConnection,
+    claim: &Claim,
+    shards: &[ShardId],
+    most: usize,
+) -> Result<Vec<(i64, i16)>> {
+    let (marks, shards) = parts("?", ", ", shards, ShardId(-1));
+    let text = store.tables.render(sql::CLAIM_LOOK).replace("{shards}", &marks);
+    let query = sqlx::query_as(AssertSqlSafe(text));
+    let query = shards.iter().fold(query, |query, shard| query.bind(shard.0));
+    let query = query.bind(claim.order == Order::None);
+    let found = query.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(connection).await?;
+    Ok(found)
 }
 
 /// A lease that still stands after the statement was prolonged by it.

@@ -27,15 +27,16 @@ const OWNER: &str = "'01ARZ3NDEKTSV4RRFFQ69G5FAV'";
 type Hot = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const HOT: &[Hot] = &[
-    (sql::READ, &["0", "0", "3", "0", "100"], &[PENDING, KEY]),
-    (sql::READ, &["129000", "129000", "3", "129000", "100"], &[PENDING, KEY]),
+    (sql::READ, &["0", "3", "0", "999999", "4", "0", "999999", "501"], &[PENDING, KEY]),
+    (sql::READ, &["1", "3", "129000", "999999", "4", "7", "128500", "501"], &[PENDING, KEY]),
+    (sql::READ_END, &["3", "129000", "31"], &[PENDING]),
     (sql::READ_KEY, &["'key-1'", "3", "100"], &[KEY]),
     (sql::SETTLE_PICK, &[ROWS], &[SEQ]),
     (sql::SETTLE_DELETE, &[ROWS], &[SEQ]),
     (sql::SETTLE_MARK, &[VERDICTS], &[SEQ]),
     (sql::AUDIT_FAILURES, &[ROWS], &[SEQ]),
-    (claim::CLAIM_LOOK, &["3", "0", "100"], &[PENDING, KEY]),
-    (claim::CLAIM_PICK, &["3", "0", "100"], &[PENDING, KEY]),
+    (claim::CLAIM_LOOK, &["3", "4", "0", "100"], &[PENDING, KEY]),
+    (claim::CLAIM_PICK, &[SEQS, "0", "100"], &[SEQ, KEY]),
     (claim::CLAIM, &[SEQS, OWNER, "15000000"], &[SEQ]),
     (claim::RENEW_ROWS, &[ROWS, OWNER, "15000000"], &[SEQ]),
     (claim::KEPT_ROWS, &[ROWS, OWNER], &[SEQ]),
@@ -76,7 +77,7 @@ async fn hot_statements_go_by_an_index_beside_many_done_rows() {
 #[tokio::test]
 async fn a_read_of_many_shards_is_one_statement_with_few_texts() {
     let texts: std::collections::HashSet<String> =
-        (1..=64).map(|shards| read::union("(x)", vec![0; shards], -1).0).collect();
+        (1..=64).map(|shards| read::parts("(x)", ",", &vec![0; shards], -1).0).collect();
 
     assert_eq!(texts.len(), 7);
 }
@@ -147,9 +148,11 @@ impl Place {
 
     /// The index, or the kind of scan, by which each step finds events.
     async fn indexes_of(&self, statement: &'static str, bound: &[&str]) -> Vec<String> {
+        let ranges = [sql::RANGE; 2].join(" or ");
         let text = self.store.tables.render(statement);
+        let text = text.replace("{ranges}", &ranges).replace("{shards}", "?, ?");
         let mut parts = text.split('?');
-        let mut explain = format!("explain {}", parts.next().unwrap());
+        let mut explain = format!("explain format = traditional {}", parts.next().unwrap());
         for (part, value) in parts.zip(bound) {
             explain += value;
             explain += part;

@@ -1,6 +1,8 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
-use sqlx::{AssertSqlSafe, Row as _, mysql::MySqlRow};
+use std::sync::atomic::Ordering;
+
+use sqlx::{AssertSqlSafe, MySqlConnection, Row as _, mysql::MySqlRow};
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::{MysqlStore, sql};
@@ -8,25 +10,118 @@ use crate::clock::{Timestamp, from_micros};
 use crate::envelope::Row;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
+use crate::pooled::PooledTx;
 use crate::store::{Pending, Read, ReadKey, ShardRead, Status};
 
-/// What fills a statement up: no row is of this shard.
-const NONE: ShardRead = ShardRead { shard: ShardId(-1), floor: Seq::START };
+/// As many rows as are read at once without asking where each shard's page ends.
+const FEW: u32 = 500;
 
+/// One shard's part of a read.
+#[derive(Clone, Copy)]
+struct Range {
+    shard: ShardId,
+    floor: Seq,
+    /// The last row of its page.
+    end: Seq,
+}
+
+/// What fills a statement up: no row is of this shard.
+const NONE: Range = Range { shard: ShardId(-1), floor: Seq::START, end: Seq::START };
+
+/// Nearly always few rows wait, and one statement has them all. In a crowd each shard gets its own
+/// page, and its end is found first, in the same snapshot.
 pub(super) async fn read(store: &MysqlStore, read: &Read) -> Result<Vec<Pending>> {
-    if read.shards.is_empty() {
+    let whole =
+        |want: &ShardRead| Range { shard: want.shard, floor: want.floor, end: Seq(i64::MAX) };
+    let mut ranges: Vec<Range> = read.shards.iter().map(whole).collect();
+    if ranges.is_empty() || read.limit == 0 {
         return Ok(Vec::new());
     }
-    let (text, parts) = union(&store.tables.render(sql::READ), read.shards.clone(), NONE);
-    let mut query = sqlx::query(AssertSqlSafe(text));
-    for want in parts {
-        query = query.bind(want.floor.0).bind(want.floor.0).bind(want.shard.0).bind(want.floor.0);
-        query = query.bind(i64::from(read.limit));
+    let few = if ranges.len() == 1 { read.limit } else { FEW };
+    if ranges.len() == 1 || !store.crowded.load(Ordering::Relaxed) {
+        let mut call = store.call().await?;
+        let rows = rows(store, &mut call, &ranges, few.saturating_add(1)).await;
+        call.end();
+        let rows = rows?;
+        if ranges.len() == 1 || rows.len() <= few as usize {
+            return Ok(pages(rows, read.limit));
+        }
     }
-    let mut call = store.call().await?;
-    let rows = query.fetch_all(&mut *call).await;
-    call.end();
-    rows?.iter().map(pending).collect()
+    let mut tx = PooledTx::begin(&store.relay, Some(SNAPSHOT)).await?;
+    find_ends(store, &mut tx, &mut ranges, read.limit).await?;
+    let rows = rows(store, &mut tx, &ranges, u32::MAX).await?;
+    tx.commit().await?;
+    store.crowded.store(rows.len() > few as usize, Ordering::Relaxed);
+    Ok(pages(rows, read.limit))
+}
+
+/// Reads take no locks, so that this isolation stops nobody.
+const SNAPSHOT: &str =
+    "set transaction isolation level repeatable read; start transaction read only";
+
+async fn rows(
+    store: &MysqlStore,
+    connection: &mut MySqlConnection,
+    ranges: &[Range],
+    limit: u32,
+) -> Result<Vec<Pending>> {
+    let (marks, parts) = parts(sql::RANGE, "\n   or ", ranges, NONE);
+    let text = store.tables.render(sql::READ).replace("{ranges}", &marks);
+    let mut query = sqlx::query(AssertSqlSafe(text)).bind(parts.iter().any(|it| it.floor.0 > 0));
+    for range in parts {
+        query = query.bind(range.shard.0).bind(range.floor.0).bind(range.end.0);
+    }
+    let rows = query.bind(i64::from(limit)).fetch_all(connection).await?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let mut pending = pending(row)?;
+        let head: Option<i64> = row.try_get("head")?;
+        let floor = ranges.iter().find(|range| range.shard == pending.shard);
+        pending.behind = floor.is_some_and(|it| head.is_some_and(|head| head <= it.floor.0));
+        found.push(pending);
+    }
+    Ok(found)
+}
+
+async fn find_ends(
+    store: &MysqlStore,
+    connection: &mut MySqlConnection,
+    ranges: &mut [Range],
+    limit: u32,
+) -> Result<()> {
+    let (text, parts) = parts(&store.tables.render(sql::READ_END), "\nunion all", ranges, NONE);
+    let mut query = sqlx::query_as(AssertSqlSafe(text));
+    for range in parts {
+        query = query.bind(range.shard.0).bind(range.floor.0).bind(i64::from(limit) - 1);
+    }
+    let ends: Vec<(i16, i64)> = query.fetch_all(connection).await?;
+    for range in ranges {
+        let end = ends.iter().find(|(shard, _)| *shard == range.shard.0);
+        range.end = end.map_or(range.end, |(_, seq)| Seq(*seq));
+    }
+    Ok(())
+}
+
+/// Each shard is a part of a statement, and the number of parts a power of two, so that the
+/// connections have few statements to keep prepared.
+pub(super) fn parts<T: Clone>(part: &str, or: &str, wanted: &[T], none: T) -> (String, Vec<T>) {
+    let mut wanted = wanted.to_vec();
+    wanted.resize(wanted.len().next_power_of_two(), none);
+    (vec![part; wanted.len()].join(or), wanted)
+}
+
+/// No more of a shard than its page has room for.
+fn pages(mut rows: Vec<Pending>, limit: u32) -> Vec<Pending> {
+    let (mut shard, mut room) = (ShardId(-1), limit);
+    rows.retain(|row| {
+        if row.shard != shard {
+            (shard, room) = (row.shard, limit);
+        }
+        let fits = room > 0;
+        room = room.saturating_sub(1);
+        fits
+    });
+    rows
 }
 
 pub(super) async fn read_key(store: &MysqlStore, read: &ReadKey) -> Result<Vec<Pending>> {
@@ -41,13 +136,6 @@ pub(super) async fn read_key(store: &MysqlStore, read: &ReadKey) -> Result<Vec<P
     rows?.iter().map(pending).collect()
 }
 
-/// Each shard is a part of the statement, and the number of parts a power of two, so that the
-/// connections have few statements to keep prepared.
-pub(super) fn union<T: Clone>(part: &str, mut wanted: Vec<T>, none: T) -> (String, Vec<T>) {
-    wanted.resize(wanted.len().next_power_of_two(), none);
-    (vec![part; wanted.len()].join("\nunion all\n"), wanted)
-}
-
 pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
     Ok(Pending {
         seq: Seq(row.try_get("seq")?),
@@ -57,7 +145,7 @@ pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
         status: status(row)?,
         attempts: attempts(row)?,
         due_in: from_micros(row.try_get("due_in")?),
-        behind: row.try_get("behind")?,
+        behind: false,
         event: envelope_row(row)?.open(),
     })
 }

@@ -9,7 +9,7 @@
 pub(super) mod admin;
 pub(super) mod claim;
 
-/// What a row is read with, apart from `behind`. A date that is none is due.
+/// What a row is read with, apart from the head of its key. A date that is none is due.
 macro_rules! pending_columns {
     () => {
         "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
@@ -98,29 +98,40 @@ pub(super) const RELEASE_ALL: &str =
 
 pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner = ?";
 
-/// One shard of a read; several stand in one statement, joined by UNION ALL, so that all of them
-/// and the probes see one snapshot. Not-due and held rows come too: the head of a key counts
-/// whether it is due or not. The probe runs above a floor only.
+/// `{ranges}` stands for one RANGE per shard: one look at one table, however many shards there are.
+/// Not-due and held rows come too: the head of a key counts whether it is due or not. Which one
+/// that is, is asked for above a floor only, in the same snapshot; with the key in its order, for
+/// MySQL would sort the whole key by `seq` alone.
 pub(super) const READ: &str = concat!(
-    "(
-select ",
+    "select ",
     pending_columns!(),
-    "? > 0 and e.ordering_key is not null and exists (
-        select 1 from {p}outbox_event o force index ({p}outbox_event_key)
-        where o.pending_key = e.ordering_key and o.seq <= ?
-    ) as behind, ",
+    "case when ? then (
+        select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
+        where o.pending_key = e.ordering_key
+        order by o.pending_key, o.seq
+        limit 1) end as head, ",
     event_columns!(),
     "
 from {p}outbox_event e force index ({p}outbox_event_pending)
+where {ranges}
+order by e.pending_shard, e.seq
+limit ?"
+);
+
+pub(super) const RANGE: &str = "(e.pending_shard = ? and e.seq > ? and e.seq <= ?)";
+
+/// Where a shard's page ends, if it has that many rows; several stand in one statement, joined by
+/// UNION ALL.
+pub(super) const READ_END: &str = "
+(select e.shard, e.seq from {p}outbox_event e force index ({p}outbox_event_pending)
 where e.pending_shard = ? and e.seq > ?
 order by e.seq
-limit ?)"
-);
+limit 1 offset ?)";
 
 pub(super) const READ_KEY: &str = concat!(
     "select ",
     pending_columns!(),
-    "false as behind, ",
+    "null as head, ",
     event_columns!(),
     "
 from {p}outbox_event e force index ({p}outbox_event_key)

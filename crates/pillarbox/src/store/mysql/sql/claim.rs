@@ -2,7 +2,7 @@
 
 use super::{event_columns, mark, open_rows, pending_columns, rows, rows_to_lock, verdicts};
 
-/// A row that can be had. A key's head is asked for row by row, and by a scalar: the plan cannot
+/// Rows that can be had. A key's head is asked for row by row, and by a scalar: the plan cannot
 /// turn that into a join over all that waits.
 macro_rules! due {
     () => {
@@ -10,31 +10,30 @@ macro_rules! due {
   and e.available_at <= utc_timestamp(6)
   and (e.locked_until is null or e.locked_until < utc_timestamp(6))
   and (? or e.ordering_key is null or e.seq = (
-        select o.seq from {p}outbox_event o
+        select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
         where o.pending_key = e.ordering_key
-        order by o.seq
+        order by o.pending_key, o.seq
         limit 1))"
     };
 }
 
-/// Finds out, without a lock, what one shard has; several stand in one statement, as in READ. A
-/// scan that locks would keep every row locked that it walks past.
+/// Finds candidates without a lock; `{shards}` stands for one mark per shard.
 pub(in super::super) const CLAIM_LOOK: &str = concat!(
-    "(select e.seq
+    "
+select e.seq, e.shard
 from {p}outbox_event e force index ({p}outbox_event_pending)
-where e.pending_shard = ? and ",
+where e.pending_shard in ({shards}) and ",
     due!(),
     "
-order by e.seq
-limit ?)"
+order by e.pending_shard, e.seq
+limit ?"
 );
 
-/// Locks what was found and can still be had, one by one until there is enough; `skip locked` lets
-/// claims pass each other.
+/// Locks candidates one by one until there are enough; `skip locked` lets claims pass each other.
 pub(in super::super) const CLAIM_PICK: &str = concat!(
     "select ",
     pending_columns!(),
-    "false as behind, ",
+    "null as head, ",
     event_columns!(),
     "
 from (select j.seq from json_table(?, '$[*]' columns (seq bigint path '$')) j) v
