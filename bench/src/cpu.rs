@@ -16,15 +16,19 @@ pub(crate) fn own() -> Option<Duration> {
     process(std::process::id())
 }
 
+/// Threads that live tell it exactly, but one that ends takes its time along; the whole process
+/// forgets nothing, and tells it in ticks.
 fn process(pid: u32) -> Option<Duration> {
     let dir = Path::new("/proc").join(pid.to_string());
-    let tasks: Vec<_> = fs::read_dir(dir.join("task")).ok()?.flatten().collect();
-    let exact = tasks.iter().map(|task| {
-        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
-    });
-    // A thread that has ended takes its time out of the sum, but never out of the process's.
-    exact.sum::<Option<Duration>>().or_else(|| ticks(&fs::read_to_string(dir.join("stat")).ok()?))
+    let whole = ticks(&fs::read_to_string(dir.join("stat")).ok()?)?;
+    let threads = fs::read_dir(dir.join("task")).ok()?.flatten();
+    let living = threads.filter_map(|thread| exact(&thread.path().join("schedstat"))).sum();
+    Some(whole.max(living))
+}
+
+fn exact(schedstat: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(schedstat).ok()?;
+    Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
 }
 
 /// The name in parentheses may hold spaces: fields are counted after it.

@@ -63,7 +63,10 @@ pub(crate) async fn measure<D: Database>(
     Ok(Sample {
         count: count?,
         wall,
-        server_cpu: used_after.cpu.zip(used.cpu).map(|(after, before)| after - before),
+        server_cpu: used_after
+            .cpu
+            .zip(used.cpu)
+            .map(|(after, before)| after.saturating_sub(before)),
         own_cpu: own_after.zip(own).map(|(after, before)| after.saturating_sub(before)),
         log_bytes: used_after.log_bytes.zip(used.log_bytes).map(|(after, before)| after - before),
     })
