@@ -20,7 +20,7 @@ const CROWDED: Prefix = "crowded_";
 /// Due rows, of a key each: fewer than a batch, so that a look goes to the end.
 const DUE: u32 = 900;
 /// Looks of one round.
-const LOOKS: u32 = 10;
+const LOOKS: u32 = 5;
 
 /// What is in the way.
 #[derive(Clone, Copy, PartialEq)]

@@ -15,15 +15,15 @@ use tokio::{task::JoinSet, time::sleep};
 use super::{Bench, Case, claim::Claimer, shards};
 use crate::{
     Result,
-    bare::{Database, Emit, OURS},
+    bare::{BATCH, Database, Emit, OURS},
     figure::{Goal, Unit},
     round::{Sample, Spread, by_turns, quantile, timed},
 };
 
 /// Writers, and claimers beside them.
 const SIDE: usize = 8;
-/// When nothing is due.
-const PAUSE: Duration = Duration::from_millis(1);
+/// A relay claims again at once after a full batch only, else it waits to be woken.
+const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
@@ -174,7 +174,7 @@ async fn claim_until(
                 counts.claims.fetch_add(1, Ordering::Relaxed);
                 counts.claimed.fetch_add(claimed, Ordering::Relaxed);
                 claimer.turn();
-                if claimed == 0 {
+                if claimed < BATCH.into() {
                     sleep(PAUSE).await;
                 }
             }
