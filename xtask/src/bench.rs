@@ -48,11 +48,7 @@ fn load(file: &Path) -> Result<Report> {
     Report::parse(&json)
 }
 
-/// Puts the figures of a run where the page has a place for them.
 fn write_page(report: &Report) -> Result {
-    let file = root().join(PAGE);
-    let cannot = |act: &str, error: std::io::Error| format!("cannot {act} {PAGE}: {error}");
-    let page = fs::read_to_string(&file).map_err(|error| cannot("read", error))?;
-    let page = report.put_into(&page)?;
-    Ok(fs::write(&file, page).map_err(|error| cannot("write", error))?)
+    let written = fs::write(root().join(PAGE), report.to_page());
+    Ok(written.map_err(|error| format!("cannot write {PAGE}: {error}"))?)
 }

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::{Result, table::Table};
 
-const START: &str = "<!-- written by `cargo xtask bench --report FILE` -->\n";
-const END: &str = "<!-- up to here -->\n";
+/// The page, with a place for the figures.
+const PAGE: &str = include_str!("page.md");
 
 /// What a run has found; each figure is an object of the JSON.
 #[derive(Debug)]
@@ -24,21 +24,19 @@ impl Report {
         parts.join("\n")
     }
 
-    /// The page with these figures in place of the ones it has.
-    pub(super) fn put_into(&self, page: &str) -> Result<String> {
-        let lacks = |marker: &str| format!("the page lacks the line {}", marker.trim());
-        let (before, rest) = page.split_once(START).ok_or_else(|| lacks(START))?;
-        let (_, after) = rest.split_once(END).ok_or_else(|| lacks(END))?;
-        Ok(format!("{before}{START}\n{}{END}{after}", self.to_markdown()))
+    pub(super) fn to_page(&self) -> String {
+        PAGE.replace("{figures}\n", self.to_markdown().trim_start())
     }
 
     fn to_markdown(&self) -> String {
         let servers = format!("Measured on {}.\n\n", self.servers().join(", "));
         let tables = self.tables();
         let parts =
-            tables.iter().map(|(title, table)| format!("### {title}\n\n{}\n", table.to_markdown()));
-        let notes = self.notes().map(|notes| format!("{notes}\n"));
-        std::iter::once(servers).chain(parts).chain(notes).collect()
+            tables.iter().map(|(title, table)| format!("## {title}\n\n{}", table.to_markdown()));
+        let limits = [format!("## What the limits are\n\n{}", self.limits())];
+        let notes = self.notes().map(|notes| format!("## What else was counted\n\n{notes}"));
+        let parts: Vec<String> = parts.chain(limits).chain(notes).collect();
+        servers + &parts.join("\n")
     }
 
     fn tables(&self) -> Vec<(&'static str, Table)> {
@@ -119,6 +117,23 @@ impl Report {
         });
         let lines: String = lines.collect();
         (!lines.is_empty()).then_some(lines)
+    }
+
+    /// Each limit once, with the cases that are measured against it.
+    fn limits(&self) -> String {
+        let mut limits: Vec<(String, Vec<String>)> = Vec::new();
+        for figure in &self.0 {
+            let (against, case) = (text(&figure["against"]), text(&figure["case"]));
+            match limits.iter_mut().find(|(known, _)| *known == against) {
+                Some((_, cases)) if cases.contains(&case) => {}
+                Some((_, cases)) => cases.push(case),
+                None => limits.push((against, vec![case])),
+            }
+        }
+        let line = |(against, cases): &(String, Vec<String>)| {
+            format!("- {}: {against}.\n", cases.join("; "))
+        };
+        limits.iter().map(line).collect()
     }
 
     fn servers(&self) -> Vec<String> {
@@ -212,6 +227,7 @@ mod tests {
     const JSON: &str = r#"[
         { "case": "drain", "store": "postgres", "server": "PostgreSQL 15.20", "unit": "events/s",
           "ours": 123456.7, "limit": 200000.0, "ratio": 0.617, "ratio_spread": [0.6, 0.65],
+          "against": "by hand",
           "goal": { "at_least": 0.6 }, "server_cpu_us": { "ours": 3.456, "limit": 2.1 },
           "peers": [{ "name": "alone", "value": 99.5, "ratio": 0.5, "ratio_spread": [0.4, 0.6],
                       "goal": { "at_least": 0.8 } }] },
@@ -245,19 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn the_page_keeps_what_is_around_the_figures() {
-        let page = format!("# Benchmarks\n\n{START}old\n{END}\nMore.\n");
+    fn the_page_has_every_figure_and_says_what_it_was_measured_against() {
+        let page = Report::parse(JSON).unwrap().to_page();
 
-        let page = Report::parse(JSON).unwrap().put_into(&page).unwrap();
-
-        assert!(page.starts_with("# Benchmarks\n\n<!--") && page.ends_with("-->\n\nMore.\n"));
-        assert!(!page.contains("old"));
+        assert!(page.starts_with("# Benchmarks\n") && !page.contains("{figures}"));
         assert!(page.contains("Measured on PostgreSQL 15.20, MariaDB 10.11.19.\n"));
         assert!(page.contains("| drain | postgres |"));
-    }
-
-    #[test]
-    fn a_page_without_the_markers_is_left_alone() {
-        assert!(Report::parse(JSON).unwrap().put_into("# Benchmarks\n").is_err());
+        assert!(page.contains("- drain: by hand.\n"));
+        assert!(page.contains("- insert, mysql: 0 deadlocks\n"));
     }
 }
