@@ -20,6 +20,8 @@ pub(crate) struct Figure {
     pub(crate) limit_spread: [f64; 2],
     pub(crate) ratio_spread: [f64; 2],
     pub(crate) rounds: usize,
+    /// What one round of ours came to: events, transactions or calls.
+    pub(crate) each_round: f64,
     /// What the limit is.
     pub(crate) against: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,6 +115,7 @@ impl Figure {
             limit_spread: [limit_spread.least, limit_spread.most],
             ratio_spread: [ratio.least, ratio.most],
             rounds: ours.len(),
+            each_round: Spread::of(ours.iter().map(|one| one.count as f64))?.median,
             against: title.against,
             goal: title.goal,
             server_cpu_us: Pair::of(ours, limit, Sample::server_micros),

@@ -10,6 +10,10 @@ pub(crate) struct Scale {
     pub(crate) slice: Duration,
     /// Events to drain.
     pub(crate) backlog: u32,
+    /// Events to claim.
+    pub(crate) claimed: u32,
+    /// Looks of one round at a table with a crowd.
+    pub(crate) looks: u32,
     /// Rows that are done and kept.
     pub(crate) kept: u32,
     /// Rows deleted under a held snapshot.
@@ -23,8 +27,10 @@ pub(crate) struct Scale {
 impl Scale {
     pub(crate) const FULL: Self = Self {
         rounds: 5,
-        slice: Duration::from_millis(1500),
+        slice: Duration::from_secs(1),
         backlog: 100_000,
+        claimed: 40_000,
+        looks: 10,
         kept: 1_000_000,
         dead: 300_000,
         inserts: 50_000,
@@ -33,8 +39,10 @@ impl Scale {
 
     pub(crate) const QUICK: Self = Self {
         rounds: 3,
-        slice: Duration::from_millis(400),
+        slice: Duration::from_millis(300),
         backlog: 20_000,
+        claimed: 10_000,
+        looks: 3,
         kept: 100_000,
         dead: 30_000,
         inserts: 10_000,

@@ -45,7 +45,7 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, claimers: usize) -> Result 
         return Ok(());
     }
     let database = &bench.database.workers(claimers).await?;
-    let backlog = bench.scale().backlog;
+    let backlog = bench.scale().claimed;
     let store = database.store(OURS)?;
     let ways = [Way::Ours(Order::Key), Way::Ours(Order::None), Way::Bare];
     let samples = by_turns(bench.scale().rounds, &ways, async |way| {

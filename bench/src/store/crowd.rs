@@ -19,8 +19,6 @@ const CROWDED: Prefix = "crowded_";
 
 /// Due rows, of a key each: fewer than a batch, so that a look goes to the end.
 const DUE: u32 = 900;
-/// Looks of one round.
-const LOOKS: u32 = 5;
 
 /// What is in the way.
 #[derive(Clone, Copy, PartialEq)]
@@ -157,6 +155,7 @@ async fn case<D: Database>(
     if !bench.wants(&name) {
         return Ok(());
     }
+    let looks = if look == Look::ClaimOnce { 1 } else { bench.scale().looks };
     let samples = by_turns(bench.scale().rounds, &[crowded, clean], async |side| {
         let floor = match (look, crowd) {
             (Look::ReadAboveFloor, Crowd::Deleted(count)) if side.prefix == CROWDED => {
@@ -167,7 +166,7 @@ async fn case<D: Database>(
         if look != Look::ClaimOnce {
             database.tidy(side.prefix).await?;
         }
-        sample(database, side, look, floor).await
+        sample(database, side, look, floor, looks).await
     })
     .await?;
     let [crowded, clean] = &samples[..] else { return Err("a way is missing".into()) };
@@ -183,8 +182,13 @@ async fn case<D: Database>(
     Ok(())
 }
 
-async fn sample<D: Database>(database: &D, side: &Side, look: Look, floor: Seq) -> Result<Sample> {
-    let looks = if look == Look::ClaimOnce { 1 } else { LOOKS };
+async fn sample<D: Database>(
+    database: &D,
+    side: &Side,
+    look: Look,
+    floor: Seq,
+    looks: u32,
+) -> Result<Sample> {
     let work = async {
         for _ in 0..looks {
             // A key's crowd shows its head, or fills the batch up where order does not matter.
