@@ -25,6 +25,8 @@ pub(super) const LEASE: Duration = Duration::from_secs(600);
 
 /// When everything due is in other hands.
 const PAUSE: Duration = Duration::from_millis(1);
+/// So many pauses in a row mean that an event is lost.
+const MOST_PAUSES: u32 = 5000;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
@@ -91,13 +93,17 @@ async fn drain<D: Database>(
         let (database, claimed) = (database.clone(), Arc::clone(&claimed));
         async move {
             // A claim that finds nothing is no proof: a key's head may be in other hands.
-            let mut own = 0;
+            let (mut own, mut pauses) = (0, 0);
             while claimed.load(Ordering::Relaxed) < backlog {
                 let count = match way {
                     Way::Ours(order) => claimer.claim_and_delete(order).await?,
                     Way::Bare => database.claim(&claimer.owner, &claimer.shards).await?,
                 };
-                if count == 0 {
+                pauses = if count == 0 { pauses + 1 } else { 0 };
+                if pauses > MOST_PAUSES {
+                    return Err("what is left cannot be claimed".into());
+                }
+                if pauses > 0 {
                     sleep(PAUSE).await;
                 }
                 claimed.fetch_add(count, Ordering::Relaxed);
