@@ -15,6 +15,11 @@ impl Table {
         self.lines.push(cells.into_iter().map(Into::into).collect());
     }
 
+    /// Whether there is nothing below the header.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.len() < 2
+    }
+
     /// Columns padded with spaces, two between them, none at the end of a line.
     pub(crate) fn to_text(&self) -> String {
         let widths = self.widths();

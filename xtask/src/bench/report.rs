@@ -42,12 +42,13 @@ impl Report {
     fn tables(&self) -> Vec<(&'static str, Table)> {
         let rate = |figure: &&Value| figure["unit"] != "µs";
         let time = |figure: &&Value| figure["unit"] == "µs";
-        vec![
+        let tables = [
             ("Beside hand-written statements", self.main(rate)),
             ("Beside other ways of the same rounds", self.peers()),
             ("Times", self.main(time)),
             ("Costs per event, transaction or call: ours / limit", self.costs()),
-        ]
+        ];
+        tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
     }
 
     /// What was measured, against what, and what is wanted.
@@ -258,6 +259,13 @@ mod tests {
         );
         assert!(lines.contains(&"drain  postgres  3.46 / 2.10"));
         assert!(lines.contains(&"- insert, mysql: 0 deadlocks"));
+    }
+
+    #[test]
+    fn a_table_without_a_figure_is_left_out() {
+        let text = Report::parse("[]").unwrap().to_text();
+
+        assert_eq!(text, "");
     }
 
     #[test]
