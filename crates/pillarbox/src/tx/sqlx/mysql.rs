@@ -143,9 +143,10 @@ async fn write(connection: &mut MySqlConnection, sql: &str, envelopes: &[Envelop
             .push_bind_unseparated(delay)
             .push_unseparated(" microsecond)");
     });
-    // The text differs with the number of rows: few rows are worth keeping prepared, many not.
-    let few = envelopes.len() <= 8;
-    let written = insert.build().persistent(few).execute(connection).await;
+    // The text differs with the number of rows: few rows and a full statement are worth keeping
+    // prepared, others not.
+    let usual = envelopes.len() <= 8 || envelopes.len() == MOST_ROWS;
+    let written = insert.build().persistent(usual).execute(connection).await;
     match written {
         Ok(written) if written.rows_affected() == envelopes.len() as u64 => Ok(()),
         Ok(_) => Err(Error::new(ErrorKind::Database, "the database did not write every event")),

@@ -32,6 +32,16 @@ from unnest(
         n)
 order by n";
 
+/// One event, which is most of them: setting the arrays up would cost half of the transaction.
+const INSERT_ONE: &str = "
+insert into {p}outbox_event (
+    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
+    payload, payload_bytes, content_type, headers, occurred_at, available_at)
+values (
+    $1, $2, $3, $4, $5, $6, $7, $8::text::json, $9, $10, $11::text::json,
+    coalesce($12, clock_timestamp()),
+    coalesce($13, clock_timestamp() + $14 * interval '1 microsecond'))";
+
 /// Waits for a transaction that holds the same note uncommitted.
 const ACCEPT: &str = "
 insert into {p}inbox_processed (consumer_name, source, event_id, tenant_id, payload_hash)
@@ -54,6 +64,11 @@ impl Statements for Postgres {
     }
 
     async fn insert(connection: &mut PgConnection, insert: &Insert<'_>) -> Result<()> {
+        if let [envelope] = insert.envelopes {
+            let sql = insert.tables.render(INSERT_ONE);
+            let written = write_one(connection, sql, envelope).await;
+            return written.map_err(|error| refused(error, insert.envelopes));
+        }
         let sql = insert.tables.render(INSERT);
         for envelopes in chunks(insert.envelopes, MOST_ROWS) {
             let written = write(connection, Arc::clone(&sql), envelopes).await;
@@ -84,6 +99,31 @@ impl Statements for Postgres {
         let same = known == accept.payload_hash.as_bytes();
         if same { Ok(Accepted::Duplicate) } else { Ok(Accepted::Conflict) }
     }
+}
+
+async fn write_one(
+    connection: &mut PgConnection,
+    sql: Arc<str>,
+    envelope: &Envelope,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(envelope.event_id().as_str())
+        .bind(envelope.event_type().as_str())
+        .bind(version(envelope))
+        .bind(envelope.aggregate_type().as_str())
+        .bind(envelope.aggregate_id())
+        .bind(partition_key(envelope))
+        .bind(envelope.tenant_id())
+        .bind(envelope.payload().as_json())
+        .bind(bytes(envelope))
+        .bind(envelope.given_content_type())
+        .bind(envelope.header_map().to_json())
+        .bind(envelope.moment().map(OffsetDateTime::from))
+        .bind(deliver_at(envelope))
+        .bind(delay(envelope))
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 async fn write(

@@ -124,9 +124,10 @@ async fn write(
             }
         };
     });
-    // The text differs with the number of rows: one row is worth keeping prepared, others not.
-    let single = envelopes.len() == 1;
-    insert.build().persistent(single).execute(connection).await?;
+    // The text differs with the number of rows: one row and a full statement are worth keeping
+    // prepared, others not.
+    let usual = envelopes.len() == 1 || envelopes.len() == MOST_ROWS;
+    insert.build().persistent(usual).execute(connection).await?;
     Ok(())
 }
 
