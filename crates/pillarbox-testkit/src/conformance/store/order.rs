@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pillarbox::store::{Pending, Read, ReadKey};
+use pillarbox::store::{Pending, Read, ReadKey, ShardRead};
 use pillarbox::{Envelope, EventId, Key, Outbox, Seq, ShardId, Verdict};
 
 use crate::backend::{Backend, Need, OwnTx, from_head};
@@ -220,6 +220,30 @@ pub async fn the_limit_counts_for_each_shard<B: Backend>(backend: &B) {
         };
         let first: Vec<_> = of(&all).into_iter().take(3).collect();
         assert_eq!(of(&rows), first, "shard {shard:?}");
+    }
+}
+
+/// However much waits, a page of each shard is the first that is above its floor.
+pub async fn a_crowd_is_read_by_pages_like_a_few<B: Backend>(backend: &B) {
+    emit(backend, (0..1500).map(|n| keyed(&format!("{}", n % 200)))).await;
+    let all = read_all(backend).await;
+    let store = backend.store();
+    let middle = all[all.len() / 2].seq;
+
+    // Twice, for a store may have learnt from the first time that there is a crowd.
+    for floor in [Seq::START, middle, Seq::START, middle] {
+        let want = |shard| ShardRead { shard, floor };
+        let wanted = shards(&*store).await.into_iter().map(want).collect();
+        let rows = store.read(&Read { shards: wanted, limit: 4 }).await.unwrap();
+
+        for shard in shards(&*store).await {
+            let page: Vec<_> = rows.iter().filter(|row| row.shard == shard).collect();
+            let above = all.iter().filter(|row| row.shard == shard && row.seq > floor).take(4);
+            let expected: Vec<Seq> = above.map(|row| row.seq).collect();
+            assert_eq!(page.iter().map(|row| row.seq).collect::<Vec<_>>(), expected, "{shard:?}");
+            let behind = |row: &Pending| all.iter().any(|o| o.key == row.key && o.seq <= floor);
+            assert!(page.iter().all(|row| row.behind == behind(row)), "above {floor:?}");
+        }
     }
 }
 
