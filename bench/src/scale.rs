@@ -30,7 +30,7 @@ impl Scale {
         slice: Duration::from_secs(1),
         backlog: 100_000,
         claimed: 40_000,
-        looks: 10,
+        looks: 5,
         kept: 1_000_000,
         dead: 300_000,
         inserts: 50_000,

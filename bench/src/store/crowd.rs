@@ -47,7 +47,7 @@ pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     crowd(bench, Crowd::Deleted(scale.dead), &[Look::ReadAboveFloor, Look::Read]).await?;
     crowd(bench, Crowd::Deleted(scale.dead), &[Look::ClaimOnce]).await?;
     let looks = [Look::Claim(Order::Key), Look::Claim(Order::None)];
-    crowd(bench, Crowd::OneKey(scale.backlog), &looks).await
+    crowd(bench, Crowd::OneKey(scale.claimed), &looks).await
 }
 
 async fn crowd<D: Database>(bench: &mut Bench<'_, D>, crowd: Crowd, looks: &[Look]) -> Result {
