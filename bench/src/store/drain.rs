@@ -65,7 +65,7 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, readers: usize, ending: End
         name: &name,
         unit: Unit::Events,
         against: "the same loop with hand-written statements, no fence and no token",
-        goal: Some(Goal::AtLeast(0.6)),
+        goal: Some(Goal::AtLeast(0.8)),
     };
     let figure = bench.figure(case, ours, bare)?;
     bench.report(figure);
