@@ -68,7 +68,7 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, claimers: usize) -> Result 
             name: &format!("{name}, {order}"),
             unit: Unit::Events,
             against: "a hand-written claim in any order, and a delete",
-            goal: Some(Goal::AtLeast(0.6)),
+            goal: Some(Goal::AtLeast(0.8)),
         };
         let figure = bench.figure(case, ours, bare)?;
         bench.report(figure);
