@@ -1,5 +1,54 @@
-//! Conformance suites for pillarbox: run your own store and transactions through them.
+//! Tests with pillarbox: of an application without a database, and of stores of your own.
 //!
+//! # Testing an application
+//! A [`TestOutbox`] is an outbox in memory that knows what was committed. Its
+//! [`relay`](TestOutbox::relay) is the real one, and delivers when it is told to, on a clock that the
+//! test turns. A [`RecordingListener`] stands in for whoever hears of the events.
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use pillarbox::{Event, Listener, Listeners, Outbox, Relay, Store};
+//! use pillarbox::tx::Begin;
+//! use pillarbox_testkit::{RecordingListener, Refusal, TestOutbox, assert_emitted};
+//! use serde::{Deserialize, Serialize};
+//!
+//! // The application: a handler that emits, and how its relay is put together.
+//! #[derive(Serialize, Deserialize, Event)]
+//! #[event("order.placed", aggregate = "order")]
+//! struct OrderPlaced { #[event(id)] order_id: i64, email: String }
+//!
+//! async fn place(outbox: &Outbox, pool: impl Begin, order_id: i64) -> pillarbox::Result<()> {
+//!     let mut tx = outbox.begin(pool).await?;
+//!     tx.emit(&OrderPlaced { order_id, email: "ada@example.com".into() }).await?;
+//!     tx.commit().await
+//! }
+//!
+//! fn relay(store: Arc<dyn Store>, mail: impl Listener<OrderPlaced>) -> Relay {
+//!     Relay::shared(store, Listeners::new().on(mail))
+//! }
+//!
+//! // The test; `#[tokio::test]` is enough of a runtime.
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let (app, mail) = (TestOutbox::new(), RecordingListener::new());
+//! let listener = mail.clone();
+//! let relay = app.relay(move |store| relay(store, listener.clone()));
+//!
+//! place(&app.outbox(), app.store(), 7).await?;
+//! assert_emitted!(app, OrderPlaced { order_id: 7, email } if email.starts_with("ada"));
+//!
+//! mail.refuse(Refusal::retry("the mail server is away"));
+//! relay.run_until_idle().await;
+//! assert!(mail.heard::<OrderPlaced>().is_empty());
+//!
+//! app.advance(Duration::from_secs(60)); // its retry is due
+//! relay.run_until_idle().await;
+//! assert_eq!(mail.heard::<OrderPlaced>().len(), 1);
+//! # Ok::<(), pillarbox::Error>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Testing a store
 //! A case is a plain async function on a [`Backend`]; the two macros list every case once and
 //! make one named test of each. A backend that cannot show a case says why, and the case is
 //! skipped with that reason instead of passing in silence.
@@ -8,7 +57,6 @@
 //!   row claims, operations, audit, purges.
 //! - [`tx_conformance!`] proves a transaction: an event is there if and only if it committed.
 //!
-//! # Examples
 //! The memory store in the suites. In a test file of your own, with `tokio` (features `macros`
 //! and `rt`) among the dev-dependencies, and your own type in place of [`MemoryBackend`]:
 //!
@@ -46,12 +94,14 @@
 //! | `PILLARBOX_SKIPS` | a file that gets one line per skipped test: name, tab, reason |
 #![allow(clippy::unwrap_used, reason = "this crate is test support: a surprise fails the test")]
 
+mod app;
 mod backend;
 pub mod conformance;
 pub mod fake;
 mod fixture;
 mod run;
 
+pub use self::app::{Heard, RecordingListener, Refusal, TestOutbox, TestRelay};
 pub use self::backend::{Arrival, Backend, BoxError, Connection, Held, Hold, Missing, Need, OwnTx};
 pub use self::fixture::memory::{MemoryBackend, MemoryOwn};
 #[cfg(feature = "mysql")]

@@ -3,20 +3,48 @@
 #![allow(clippy::unwrap_used, reason = "a surprise fails the test")]
 #![cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 
+#[path = "relay/bell.rs"]
+mod bell;
+#[path = "relay/crash.rs"]
+mod crash;
 #[path = "relay/failure.rs"]
 mod failure;
 #[path = "relay/fault.rs"]
 mod fault;
 #[path = "relay/fixture.rs"]
 mod fixture;
+#[path = "relay/hot.rs"]
+mod hot;
+#[path = "relay/hot_key.rs"]
+mod hot_key;
+#[path = "relay/layer.rs"]
+mod layer;
+#[path = "relay/observe.rs"]
+mod observe;
 #[path = "relay/order.rs"]
 mod order;
 #[path = "relay/other_writer.rs"]
 mod other_writer;
+#[path = "relay/protocol.rs"]
+mod protocol;
+#[path = "relay/route.rs"]
+mod route;
+#[path = "relay/row_fault.rs"]
+mod row_fault;
+#[path = "relay/row_lease.rs"]
+mod row_lease;
+#[path = "relay/row_mode.rs"]
+mod row_mode;
+#[path = "relay/rows.rs"]
+mod rows;
+#[path = "relay/share.rs"]
+mod share;
 #[path = "relay/start.rs"]
 mod start;
 #[path = "relay/takeover.rs"]
 mod takeover;
+#[path = "relay/upkeep.rs"]
+mod upkeep;
 
 /// One named test per case and store.
 macro_rules! on_every_store {
@@ -51,6 +79,33 @@ on_every_store! {
         the_listener_has_the_context_of_the_emit,
         contradicting_settings_are_refused,
     }
+    bell {
+        a_commit_elsewhere_is_heard,
+        a_process_that_only_writes_is_heard,
+        a_writer_rings_when_it_stops,
+        a_process_that_only_writes_owns_nothing,
+    }
+    crash {
+        an_event_that_kills_every_relay_is_given_up,
+        an_event_that_survives_is_no_suspect_any_more,
+    }
+    hot {
+        a_free_event_comes_without_a_look_at_the_table,
+        hot_and_cold_events_come_once_each,
+        a_full_lane_loses_nothing,
+        a_hot_event_that_fails_is_tried_again,
+        a_rolled_back_event_is_not_hot,
+        the_row_of_a_dead_writer_is_delivered,
+        the_row_of_a_living_writer_is_left_alone,
+        a_stopped_relay_leaves_ordinary_rows,
+    }
+    hot_key {
+        the_first_of_a_key_comes_from_memory,
+        a_transaction_keeps_its_order,
+        an_event_that_fails_holds_back_its_key,
+        many_writers_keep_every_key_in_order,
+        a_rolled_back_event_leaves_its_key_alone,
+    }
     order {
         events_of_a_key_come_in_order_through_retries,
         one_key_that_waits_does_not_stop_the_others,
@@ -70,6 +125,23 @@ on_every_store! {
         a_deferral_counts_no_attempt,
         the_last_attempt_makes_a_dead_letter,
     }
+    layer {
+        the_first_layer_registered_is_the_outermost,
+        a_layer_that_fails_first_keeps_the_listener_out,
+        no_layer_changes_what_the_listener_said,
+        a_panic_in_a_layer_is_a_failed_delivery,
+        a_layer_that_hangs_is_stopped,
+        a_layer_that_outwaits_the_lease_reaches_no_listener,
+        a_layer_has_the_context_of_the_emit,
+        an_open_circuit_uses_up_no_attempts,
+    }
+    route {
+        the_best_route_wins,
+        an_old_version_reaches_a_new_listener,
+        a_newer_version_is_dead_and_says_so,
+        an_event_for_nobody_waits_when_told_to,
+        a_paused_route_waits_while_others_go_on,
+    }
     fault {
         a_take_whose_answer_is_lost_strands_nothing,
         a_settle_whose_answer_is_lost_keeps_the_order,
@@ -81,6 +153,65 @@ on_every_store! {
     takeover {
         a_stop_finishes_what_is_under_way_and_hands_over_at_once,
         a_lapsed_owner_is_taken_over_from,
-        a_second_relay_waits_while_the_first_lives,
+    }
+    share {
+        two_relays_come_to_share_the_load_without_a_duplicate,
+        what_a_relay_leaves_is_taken_long_before_a_lease,
+        a_stop_gives_idle_shards_back_while_a_delivery_is_under_way,
+        four_relays_restarted_one_by_one_deliver_once_and_in_order,
+    }
+    observe {
+        a_delivery_is_seen_from_the_read_to_the_settle,
+        failures_are_seen_until_the_event_is_given_up,
+        an_observer_that_panics_harms_no_delivery,
+        trouble_with_the_database_is_seen,
+        a_trace_goes_from_the_emit_through_the_listener_into_its_emits,
+    }
+    rows {
+        competing_relays_deliver_once_and_in_order,
+        a_slow_listener_keeps_nothing_from_other_relays,
+        a_key_that_fails_blocks_no_other,
+        a_held_key_goes_on_after_a_replay,
+        a_panic_is_a_failed_delivery,
+        a_commit_wakes_it,
+        a_backlog_drains_after_one_look,
+        a_queue_drains_after_one_wake,
+        free_events_are_hot_and_keyed_ones_are_not,
+        in_any_order_a_key_is_delivered_side_by_side,
+        in_order_a_key_is_delivered_one_by_one,
+    }
+    row_lease {
+        a_lapsed_lease_is_claimed_and_its_verdict_is_fenced,
+        a_living_lease_is_left_alone,
+        a_verdict_that_comes_too_late_changes_nothing,
+        a_lease_is_renewed_while_its_delivery_lasts,
+        a_stop_gives_back_what_no_worker_has_begun,
+        a_stop_gives_hot_rows_back,
+        no_more_is_in_hand_than_workers_need,
+        no_more_is_unsettled_than_was_said,
+    }
+    row_mode {
+        the_first_relay_sets_the_mode,
+        two_modes_never_meet,
+        where_nobody_delivers_no_relay_starts,
+        the_owner_of_the_lowest_shard_purges,
+        a_newcomer_is_given_shards,
+        events_are_delivered_after_the_mode_was_changed,
+    }
+    row_fault {
+        a_claim_whose_answer_is_lost_strands_nothing,
+        a_settle_whose_answer_is_lost_delivers_nothing_twice,
+        a_verdict_that_is_refused_keeps_no_other_from_being_written,
+        a_store_that_panics_is_asked_again,
+        an_outage_is_survived,
+    }
+    upkeep {
+        a_relay_purges_what_is_past_its_own_retention,
+        dead_letters_and_their_trail_have_retentions_of_their_own,
+        only_the_owner_of_the_lowest_shard_purges,
+        a_purge_goes_batch_by_batch_to_its_end,
+        without_a_relay_upkeep_purges_by_age_alone,
+        gauges_say_how_much_there_is,
+        retentions_that_keep_nothing_are_refused,
     }
 }

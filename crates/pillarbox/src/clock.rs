@@ -22,19 +22,18 @@ const LAST_MICROS: i64 = 253_402_300_799_999_999;
 /// assert_eq!(moment.to_string(), "2026-11-15T20:00:00.000001Z");
 /// # Ok::<(), pillarbox::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(OffsetDateTime);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
 
 impl Timestamp {
     /// The moment this many microseconds after 1970, cut to the years 1 to 9999.
     pub fn from_unix_micros(micros: i64) -> Self {
-        let nanos = i128::from(micros.clamp(FIRST_MICROS, LAST_MICROS)) * 1000;
-        Self(OffsetDateTime::from_unix_timestamp_nanos(nanos).expect("clamped to valid years"))
+        Self(micros.clamp(FIRST_MICROS, LAST_MICROS))
     }
 
     /// Microseconds since 1970.
     pub fn unix_micros(self) -> i64 {
-        i64::try_from(self.0.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX)
+        self.0
     }
 
     /// Reads an RFC 3339 text.
@@ -56,7 +55,7 @@ impl Timestamp {
 
     /// How long after `earlier` this moment is; zero when it is not after.
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::try_from(self.0 - earlier.0).unwrap_or_default()
+        Duration::from_micros(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
 }
 
@@ -69,13 +68,20 @@ impl From<OffsetDateTime> for Timestamp {
 
 impl From<Timestamp> for OffsetDateTime {
     fn from(moment: Timestamp) -> Self {
-        moment.0
+        let nanos = i128::from(moment.0) * 1000;
+        Self::from_unix_timestamp_nanos(nanos).expect("a timestamp has a year from 1 to 9999")
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timestamp({self})")
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.format(&Rfc3339).map_err(|_| fmt::Error)?;
+        let text = OffsetDateTime::from(*self).format(&Rfc3339).map_err(|_| fmt::Error)?;
         f.write_str(&text)
     }
 }

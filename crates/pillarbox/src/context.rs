@@ -34,8 +34,10 @@ pub struct Context {
     pub request_id: Option<String>,
     /// Language and region of the actor.
     pub locale: Option<String>,
-    /// W3C trace context.
+    /// W3C trace context: which trace this is part of, and below which span.
     pub traceparent: Option<String>,
+    /// W3C trace context: what tracing systems add to it. Counts only beside a `traceparent`.
+    pub tracestate: Option<String>,
 }
 
 tokio::task_local! {
@@ -43,6 +45,9 @@ tokio::task_local! {
 }
 
 /// Runs a future with this context; emits inside it pick the context up.
+///
+/// # Cancel safety
+/// As the future's own: dropping one drops the other.
 pub async fn scope<F: Future>(context: Context, future: F) -> F::Output {
     CURRENT.scope(context, future).await
 }
@@ -57,6 +62,7 @@ const ACTOR: &str = "actor";
 const REQUEST_ID: &str = "request-id";
 const LOCALE: &str = "locale";
 const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
 
 impl Context {
     /// Nothing known.
@@ -99,6 +105,13 @@ impl Context {
         self
     }
 
+    /// With this W3C trace state.
+    #[must_use]
+    pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
+        self.tracestate = Some(tracestate.into());
+        self
+    }
+
     /// The envelope with what it does not say itself.
     pub(crate) fn fill(&self, mut envelope: Envelope) -> Result<Envelope> {
         if let (None, Some(tenant)) = (envelope.tenant_id(), &self.tenant) {
@@ -109,7 +122,26 @@ impl Context {
                 envelope = envelope.header(name, value)?;
             }
         }
-        Ok(envelope)
+        Ok(self.fill_trace(envelope))
+    }
+
+    /// A trace often comes from outside: one that cannot be kept is left out, and never costs the
+    /// caller a transaction. An envelope that names its trace keeps it, and a state is of one
+    /// trace only.
+    fn fill_trace(&self, envelope: Envelope) -> Envelope {
+        let Some(parent) = &self.traceparent else { return envelope };
+        if envelope.header_map().get(TRACEPARENT).is_some() {
+            return envelope;
+        }
+        let mut headers = envelope.header_map().clone();
+        if headers.insert(TRACEPARENT, parent).is_err() {
+            return envelope;
+        }
+        if let Some(state) = &self.tracestate {
+            // Refused, the trace goes on without it.
+            let _ = headers.insert(TRACESTATE, state);
+        }
+        envelope.headers(headers)
     }
 
     /// The context that an event carries.
@@ -122,18 +154,19 @@ impl Context {
             request_id: header(REQUEST_ID),
             locale: header(LOCALE),
             traceparent: header(TRACEPARENT),
+            tracestate: header(TRACESTATE),
         }
     }
 
+    /// The trace that an event was emitted in.
+    pub(crate) fn traceparent_of(envelope: &Envelope) -> Option<&str> {
+        envelope.header_map().get(TRACEPARENT)
+    }
+
     fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        [
-            (ACTOR, &self.actor),
-            (REQUEST_ID, &self.request_id),
-            (LOCALE, &self.locale),
-            (TRACEPARENT, &self.traceparent),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| value.as_deref().map(|value| (name, value)))
+        [(ACTOR, &self.actor), (REQUEST_ID, &self.request_id), (LOCALE, &self.locale)]
+            .into_iter()
+            .filter_map(|(name, value)| value.as_deref().map(|value| (name, value)))
     }
 }
 
@@ -150,5 +183,41 @@ mod tests {
 
         assert_eq!(filled.tenant_id(), Some("own"));
         assert_eq!(Context::of(&filled), context.tenant("own"));
+    }
+
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_trace_travels_with_its_state() {
+        let context = Context::new().traceparent(TRACE).tracestate("congo=t61rcWkgMzE");
+
+        let filled = context.fill(Envelope::json("a", &1).unwrap()).unwrap();
+
+        assert_eq!(Context::of(&filled), context);
+        assert_eq!(Context::traceparent_of(&filled), Some(TRACE));
+    }
+
+    #[test]
+    fn a_state_is_never_mixed_into_another_trace() {
+        let context = Context::new().traceparent(TRACE).tracestate("congo=t61rcWkgMzE");
+        let own = Envelope::json("a", &1).unwrap().header("traceparent", "00-own").unwrap();
+
+        let filled = context.fill(own).unwrap();
+
+        assert_eq!(Context::of(&filled), Context::new().traceparent("00-own"));
+        let stray = Context::new().tracestate("congo=t61rcWkgMzE");
+        let filled = stray.fill(Envelope::json("a", &1).unwrap()).unwrap();
+        assert_eq!(Context::of(&filled), Context::new());
+    }
+
+    #[test]
+    fn a_trace_that_cannot_be_kept_costs_no_transaction() {
+        for bad in ["00-\n".to_owned(), "x".repeat(100_000)] {
+            let context = Context::new().actor("ada").traceparent(bad.clone()).tracestate(bad);
+
+            let filled = context.fill(Envelope::json("a", &1).unwrap()).unwrap();
+
+            assert_eq!(Context::of(&filled), Context::new().actor("ada"));
+        }
     }
 }

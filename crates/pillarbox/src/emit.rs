@@ -11,8 +11,9 @@ pub use self::outbox_tx::OutboxTx;
 pub use self::savepoint::Savepoint;
 use crate::context;
 use crate::envelope::Envelope;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
+use crate::hot::HotLane;
 use crate::id::EventId;
 use crate::table::{TablePrefix, Tables};
 use crate::tx::{Begin, Insert, Tx};
@@ -21,7 +22,8 @@ use crate::wake::Wake;
 /// Writes events into transactions. Cheap to clone; give one to every handler.
 ///
 /// [`Outbox::new`] only writes: a relay elsewhere finds the rows by polling.
-/// [`Relay::outbox`](crate::Relay::outbox) gives one that also wakes the relay of this process.
+/// [`Relay::outbox`](crate::Relay::outbox) gives one that also wakes the relay of this process,
+/// [`Relay::writer_only`](crate::Relay::writer_only) one for a process without a relay.
 ///
 /// # Examples
 /// ```
@@ -49,6 +51,7 @@ pub struct Outbox {
     tables: Tables,
     hooks: Arc<[Arc<dyn Hook>]>,
     wake: Wake,
+    hot: Option<HotLane>,
 }
 
 impl Outbox {
@@ -57,14 +60,29 @@ impl Outbox {
         Self::default()
     }
 
-    pub(crate) fn waking(wake: Wake) -> Self {
+    pub(crate) fn waking(wake: Wake, hot: HotLane) -> Self {
+        Self { wake, hot: Some(hot), ..Self::default() }
+    }
+
+    /// Where no relay delivers in this process: commits are told to those elsewhere.
+    pub(crate) fn ringing(wake: Wake) -> Self {
         Self { wake, ..Self::default() }
     }
 
     /// On the tables whose names begin with this prefix.
     #[must_use]
     pub fn prefix(mut self, prefix: TablePrefix) -> Self {
-        self.tables = Tables::new(prefix);
+        self.tables = self.tables.moved(prefix);
+        self
+    }
+
+    /// Behind a pooler in transaction mode, such as PgBouncer's: statements have no names.
+    ///
+    /// It costs a round trip more per transaction on PostgreSQL, and changes nothing elsewhere. A
+    /// PgBouncer from 1.21 on that is told `max_prepared_statements` does not need it.
+    #[must_use]
+    pub fn pooler(mut self) -> Self {
+        self.tables = self.tables.pooler();
         self
     }
 
@@ -169,7 +187,24 @@ impl Outbox {
     /// As [`emit`](Self::emit).
     pub async fn emit_all<E: Event>(&self, tx: impl Tx, events: &[E]) -> Result<Vec<EventId>> {
         let envelopes = events.iter().map(Envelope::of).collect::<Result<_>>()?;
-        self.write(tx, envelopes).await
+        self.write(tx, envelopes, Turn::Any).await
+    }
+
+    /// Emits an event whose place among those of its key is the order of the commits, for writers
+    /// that hold no lock of their own; see [`OutboxTx::emit_ordered`].
+    ///
+    /// The lock on the key is held until the caller's transaction ends.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the event has no key; else as
+    /// [`emit`](Self::emit).
+    ///
+    /// # Cancel safety
+    /// As [`emit`](Self::emit).
+    pub async fn emit_ordered<E: Event>(&self, tx: impl Tx, event: &E) -> Result<Option<EventId>> {
+        let envelope = Envelope::of(event)?;
+        require_key(&envelope)?;
+        Ok(self.write(tx, vec![envelope], Turn::Ordered).await?.pop())
     }
 
     /// Emits an envelope into a transaction of the caller's own, at once.
@@ -180,15 +215,23 @@ impl Outbox {
     /// # Cancel safety
     /// As [`emit`](Self::emit).
     pub async fn emit_envelope(&self, tx: impl Tx, envelope: Envelope) -> Result<Option<EventId>> {
-        Ok(self.write(tx, vec![envelope]).await?.pop())
+        Ok(self.write(tx, vec![envelope], Turn::Any).await?.pop())
     }
 
-    async fn write(&self, tx: impl Tx, envelopes: Vec<Envelope>) -> Result<Vec<EventId>> {
+    async fn write(
+        &self,
+        tx: impl Tx,
+        envelopes: Vec<Envelope>,
+        turn: Turn,
+    ) -> Result<Vec<EventId>> {
         let envelopes = self.prepare(envelopes)?;
         if envelopes.is_empty() {
             return Ok(Vec::new());
         }
-        tx.insert(&Insert { tables: &self.tables, envelopes: &envelopes }).await?;
+        let keys = envelopes.iter().filter(|_| turn == Turn::Ordered);
+        let locks: Vec<String> = keys.filter_map(Envelope::ordering_key).collect();
+        let tables = &self.tables;
+        tx.insert(&Insert { tables, envelopes: &envelopes, locks: &locks, hot: None }).await?;
         hook::after_write(&self.hooks, &envelopes);
         Ok(envelopes.iter().map(|envelope| envelope.event_id().clone()).collect())
     }
@@ -205,6 +248,28 @@ impl Outbox {
             if envelopes.is_empty() { Ok(envelopes) } else { hook.before_write(envelopes) }
         })
     }
+}
+
+/// Whose turn it is among the writers of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The caller has seen to it.
+    Any,
+    /// That of whoever locks the key first.
+    Ordered,
+}
+
+fn require_key(envelope: &Envelope) -> Result<()> {
+    if envelope.is_ordered() {
+        return Ok(());
+    }
+    let message = format!(
+        "an event without a key has no order: give `{}` an aggregate id or a key, or emit it with \
+         `emit` (event={})",
+        envelope.event_type(),
+        envelope.event_id()
+    );
+    Err(Error::new(ErrorKind::Invalid, message))
 }
 
 impl fmt::Debug for Outbox {

@@ -294,6 +294,15 @@ impl Envelope {
         }
     }
 
+    /// Whether it is ordered by anything.
+    pub(crate) fn is_ordered(&self) -> bool {
+        match &self.key {
+            Key::Given(_) => true,
+            Key::Aggregate => self.aggregate_id.is_some(),
+            Key::Free => false,
+        }
+    }
+
     /// Whose event it is.
     pub fn tenant_id(&self) -> Option<&str> {
         self.tenant.as_deref()

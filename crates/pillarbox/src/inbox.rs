@@ -62,7 +62,14 @@ impl Inbox {
     /// On the tables whose names begin with this prefix.
     #[must_use]
     pub fn prefix(mut self, prefix: TablePrefix) -> Self {
-        self.tables = Tables::new(prefix);
+        self.tables = self.tables.moved(prefix);
+        self
+    }
+
+    /// Behind a pooler in transaction mode; see [`Outbox::pooler`](crate::Outbox::pooler).
+    #[must_use]
+    pub fn pooler(mut self) -> Self {
+        self.tables = self.tables.pooler();
         self
     }
 

@@ -9,15 +9,19 @@ mod emit;
 mod envelope;
 mod error;
 mod event;
+mod hot;
 mod id;
 mod inbox;
+pub mod layer;
 mod listen;
+pub mod observe;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod pooled;
 mod relay;
 mod retry;
 pub mod store;
 mod table;
+pub mod tick;
 pub mod tx;
 mod verdict;
 mod wake;
@@ -41,8 +45,11 @@ pub use self::event::{
 };
 pub use self::id::{Epoch, EventId, MAX_EVENT_ID, OwnerId, Seq, ShardId, Token};
 pub use self::inbox::{Inbox, MAX_CONSUMER, MAX_INBOX_ID, MAX_SOURCE};
-pub use self::listen::{Cx, Listener, Listeners};
-pub use self::relay::{Relay, RelayHandle, Settings as RelaySettings};
+pub use self::listen::{Cx, Listener, Listeners, Pattern, Unroutable};
+pub use self::observe::Observer;
+pub use self::relay::{
+    Relay, RelayHandle, Settings as RelaySettings, Upkeep, WriterHandle, WriterOnly,
+};
 pub use self::retry::{Backoff, OnDead, RetryPolicy};
 pub use self::store::Store;
 pub use self::store::memory::{MemoryStore, MemoryTx};

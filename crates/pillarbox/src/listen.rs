@@ -1,12 +1,25 @@
 //! Listeners: who hears of which event.
 
-use std::{collections::HashMap, fmt, marker::PhantomData, pin::Pin, sync::Arc};
+mod any;
+mod cx;
+mod pattern;
+mod table;
+mod upcast;
 
-use crate::context::Context;
+use std::{error::Error as StdError, fmt, sync::Arc};
+
+use serde_json::Value;
+
+pub use self::any::Unroutable;
+pub(crate) use self::any::{AnyListener, Rules};
+use self::any::{Raw, Typed};
+pub use self::cx::Cx;
+pub use self::pattern::Pattern;
+pub(crate) use self::table::Route;
+use self::table::Table;
 use crate::envelope::Envelope;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::event::{AggregateType, Event, EventType};
-use crate::id::EventId;
 use crate::verdict::Failure;
 
 /// Reacts to events of one type.
@@ -62,51 +75,11 @@ where
     }
 }
 
-/// What a listener knows beside the event itself.
+/// The routing table: exactly one listener hears of an event.
 ///
-/// # Examples
-/// ```
-/// use pillarbox::{Cx, Envelope, Failure};
-///
-/// async fn log(event: Envelope, cx: Cx) -> Result<(), Failure> {
-///     println!("{} attempt {}: {}", cx.id(), cx.attempt(), event.event_type());
-///     Ok(())
-/// }
-/// # let _ = pillarbox::Listeners::new().fallback(log);
-/// ```
-#[derive(Clone, Debug)]
-pub struct Cx {
-    envelope: Arc<Envelope>,
-    attempt: u32,
-}
-
-impl Cx {
-    pub(crate) fn new(envelope: Arc<Envelope>, attempt: u32) -> Self {
-        Self { envelope, attempt }
-    }
-
-    /// The event's id, the same on every attempt: what to deduplicate by.
-    pub fn id(&self) -> &EventId {
-        self.envelope.event_id()
-    }
-
-    /// Which attempt this is, from 1.
-    pub fn attempt(&self) -> u32 {
-        self.attempt
-    }
-
-    /// The whole event.
-    pub fn envelope(&self) -> &Envelope {
-        &self.envelope
-    }
-
-    /// Who acted when it was emitted.
-    pub fn context(&self) -> Context {
-        Context::of(&self.envelope)
-    }
-}
-
-/// The routing table: exactly one listener for each pair of aggregate type and event type.
+/// The listener of its pair of aggregate type and event type; else that of the best [`Pattern`]:
+/// one with an aggregate type beats one without, then the longer text before the `*` wins; else
+/// the fallback. Two for the same pair or pattern are refused when the second is registered.
 ///
 /// # Examples
 /// ```
@@ -119,16 +92,15 @@ impl Cx {
 ///
 /// let listeners = Listeners::new()
 ///     .on_type("order", "order.placed", forward)     // this pair, as it is
+///     .on_pattern("invoice.*", forward)              // every other that begins like this
 ///     .fallback(|_: Envelope, _: Cx| async { Err(Failure::dead("unknown event")) });
-/// # assert_eq!(listeners.len(), 2);
+/// # assert_eq!(listeners.len(), 3);
 /// ```
 #[derive(Default)]
 pub struct Listeners {
-    routes: HashMap<Route, Arc<dyn AnyListener>>,
-    fallback: Option<Arc<dyn AnyListener>>,
+    table: Table,
+    rules: Rules,
 }
-
-type Route = (AggregateType, EventType);
 
 impl Listeners {
     /// Nobody listens yet.
@@ -137,6 +109,9 @@ impl Listeners {
     }
 
     /// A listener for a typed event.
+    ///
+    /// It reads the event's own version; older ones come to it through
+    /// [`upcast`](Self::upcast).
     ///
     /// # Panics
     /// When the event has a listener already; see [`try_on`](Self::try_on).
@@ -149,9 +124,11 @@ impl Listeners {
     /// A listener for a typed event, for callers that register what they do not know.
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`] when the event has a listener already.
-    pub fn try_on<E: Event>(self, listener: impl Listener<E>) -> Result<Self> {
-        self.add((E::AGGREGATE, E::TYPE), Arc::new(Typed(listener, PhantomData)))
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the event has a
+    /// listener already.
+    pub fn try_on<E: Event>(mut self, listener: impl Listener<E>) -> Result<Self> {
+        self.table.add_pair((E::AGGREGATE, E::TYPE), Arc::new(Typed::<E, _>::new(listener)))?;
+        Ok(self)
     }
 
     /// A listener for a pair of names, which takes the envelope as it is.
@@ -174,17 +151,50 @@ impl Listeners {
     /// A listener for a pair of names, for callers that register what they do not know.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] when a name breaks its limit, [`ErrorKind::Configuration`] when the
-    /// pair has a listener already.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a name breaks its limit,
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the pair has a listener
+    /// already.
     pub fn try_on_type(
-        self,
+        mut self,
         aggregate_type: impl TryInto<AggregateType, Error: Into<Error>>,
         event_type: impl TryInto<EventType, Error: Into<Error>>,
         listener: impl Listener<Envelope>,
     ) -> Result<Self> {
         let aggregate_type = aggregate_type.try_into().map_err(Into::into)?;
         let event_type = event_type.try_into().map_err(Into::into)?;
-        self.add((aggregate_type, event_type), Arc::new(Raw(listener)))
+        self.table.add_pair((aggregate_type, event_type), Arc::new(Raw(listener)))?;
+        Ok(self)
+    }
+
+    /// A listener for all events that match, which takes envelopes as they are.
+    ///
+    /// # Panics
+    /// When the pattern is not one, has a listener already, or is `*`; see
+    /// [`try_on_pattern`](Self::try_on_pattern).
+    #[must_use]
+    #[track_caller]
+    pub fn on_pattern(
+        self,
+        pattern: impl TryInto<Pattern, Error: Into<Error>>,
+        listener: impl Listener<Envelope>,
+    ) -> Self {
+        self.try_on_pattern(pattern, listener).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A listener for all events that match, for callers that register what they do not know.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the pattern is not one,
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when it has a listener
+    /// already, or is `*`, which is what [`fallback`](Self::fallback) is for.
+    pub fn try_on_pattern(
+        mut self,
+        pattern: impl TryInto<Pattern, Error: Into<Error>>,
+        listener: impl Listener<Envelope>,
+    ) -> Result<Self> {
+        let pattern = pattern.try_into().map_err(Into::into)?;
+        self.table.add_pattern(pattern, Arc::new(Raw(listener)))?;
+        Ok(self)
     }
 
     /// A listener for every event that has no other.
@@ -194,14 +204,81 @@ impl Listeners {
     #[must_use]
     #[track_caller]
     pub fn fallback(mut self, listener: impl Listener<Envelope>) -> Self {
-        assert!(self.fallback.is_none(), "there is a fallback listener already");
-        self.fallback = Some(Arc::new(Raw(listener)));
+        if let Err(error) = self.table.add_fallback(Arc::new(Raw(listener))) {
+            panic!("{error}");
+        }
+        self
+    }
+
+    /// Turns payloads of version `from` into those of the version after it.
+    ///
+    /// A listener of version 3 takes an event of version 1 through the upcasters from 1 and from
+    /// 2. A missing one, or one that fails, makes the event a dead letter that says which.
+    /// Listeners of raw envelopes take every version as it is. Numbers are read as 64 bit
+    /// integers, else as floats.
+    ///
+    /// # Examples
+    /// ```
+    /// use pillarbox::{Cx, Event, Failure, Listeners};
+    /// use serde::{Deserialize, Serialize};
+    /// use serde_json::Value;
+    ///
+    /// #[derive(Serialize, Deserialize, Event)]
+    /// #[event("order.placed", version = 2)]
+    /// struct OrderPlaced { total_cents: i64 }
+    ///
+    /// async fn book(order: OrderPlaced, _: Cx) -> Result<(), Failure> {
+    ///     println!("{} cents", order.total_cents);
+    ///     Ok(())
+    /// }
+    ///
+    /// fn in_cents(mut order: Value) -> Result<Value, &'static str> {
+    ///     let total = order["total"].as_i64().ok_or("an order without a total")?;
+    ///     order["total_cents"] = (total * 100).into();
+    ///     Ok(order)
+    /// }
+    ///
+    /// let listeners = Listeners::new().on(book).upcast::<OrderPlaced, _>(1, in_cents);
+    /// # assert_eq!(listeners.len(), 1);
+    /// ```
+    ///
+    /// # Panics
+    /// When there is an upcaster from this version already, or it is not one before
+    /// [`Event::VERSION`]; see [`try_upcast`](Self::try_upcast).
+    #[must_use]
+    #[track_caller]
+    pub fn upcast<E: Event, X: Into<Box<dyn StdError + Send + Sync>>>(
+        self,
+        from: u32,
+        upcaster: impl Fn(Value) -> Result<Value, X> + Send + Sync + 'static,
+    ) -> Self {
+        self.try_upcast::<E, X>(from, upcaster).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// An upcaster, for callers that register what they do not know.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when there is an upcaster
+    /// from this version already, or it is not one before [`Event::VERSION`].
+    pub fn try_upcast<E: Event, X: Into<Box<dyn StdError + Send + Sync>>>(
+        mut self,
+        from: u32,
+        upcaster: impl Fn(Value) -> Result<Value, X> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let upcaster = move |value| upcaster(value).map_err(Into::into);
+        self.rules.upcasters.add::<E>(from, Box::new(upcaster))?;
+        Ok(self)
+    }
+
+    /// What becomes of events that nobody here can read yet: a relay's settings say.
+    pub(crate) fn unroutable(mut self, policy: Unroutable) -> Self {
+        self.rules.unroutable = policy;
         self
     }
 
     /// How many listeners there are.
     pub fn len(&self) -> usize {
-        self.routes.len() + usize::from(self.fallback.is_some())
+        self.table.len()
     }
 
     /// Whether nobody listens.
@@ -210,75 +287,20 @@ impl Listeners {
     }
 
     /// Who hears of this event.
-    pub(crate) fn route(&self, envelope: &Envelope) -> Option<Arc<dyn AnyListener>> {
-        let route = (envelope.aggregate_type().clone(), envelope.event_type().clone());
-        self.routes.get(&route).or(self.fallback.as_ref()).cloned()
+    pub(crate) fn route(&self, envelope: &Envelope) -> &Route {
+        self.table.best(envelope)
     }
 
-    fn add(mut self, route: Route, listener: Arc<dyn AnyListener>) -> Result<Self> {
-        if self.routes.contains_key(&route) {
-            return Err(Error::new(
-                ErrorKind::Configuration,
-                format!("there is a listener for {}/{} already", route.0, route.1),
-            ));
-        }
-        self.routes.insert(route, listener);
-        Ok(self)
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
     }
 }
 
 impl fmt::Debug for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut routes: Vec<_> = self.routes.keys().map(|(a, e)| format!("{a}/{e}")).collect();
-        routes.sort();
-        f.debug_struct("Listeners")
-            .field("routes", &routes)
-            .field("fallback", &self.fallback.is_some())
-            .finish()
+        f.debug_struct("Listeners").field("routes", &self.table.names()).finish_non_exhaustive()
     }
 }
 
-/// A future that says how a delivery went.
-pub(crate) type Hearing<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
-
-/// A listener whose event type was forgotten.
-pub(crate) trait AnyListener: Send + Sync {
-    fn hear(&self, cx: Cx) -> Hearing<'_>;
-}
-
-struct Typed<E, L>(L, PhantomData<fn(E)>);
-
-impl<E: Event, L: Listener<E>> AnyListener for Typed<E, L> {
-    fn hear(&self, cx: Cx) -> Hearing<'_> {
-        Box::pin(async move {
-            let event = decode::<E>(cx.envelope())?;
-            self.0.on_event(event, cx).await
-        })
-    }
-}
-
-struct Raw<L>(L);
-
-impl<L: Listener<Envelope>> AnyListener for Raw<L> {
-    fn hear(&self, cx: Cx) -> Hearing<'_> {
-        Box::pin(self.0.on_event(cx.envelope().clone(), cx))
-    }
-}
-
-/// What cannot be decoded now cannot be decoded later: dead, with its cause.
-fn decode<E: Event>(envelope: &Envelope) -> Result<E, Failure> {
-    let version = envelope.event_version();
-    if version != E::VERSION {
-        let ours = E::VERSION;
-        return Err(Failure::dead(format!(
-            "event version is {version}, the listener reads {ours}"
-        )));
-    }
-    // The error's own text may quote the payload, which belongs neither into logs nor columns.
-    serde_json::from_slice(envelope.payload().as_bytes()).map_err(|error| {
-        let (kind, line, column) = (error.classify(), error.line(), error.column());
-        Failure::dead(format!(
-            "the payload does not decode ({kind:?}, line {line}, column {column})"
-        ))
-    })
-}
+#[cfg(test)]
+mod tests;

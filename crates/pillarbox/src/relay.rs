@@ -1,32 +1,62 @@
 //! The relay: delivers committed events. The only room that spawns tasks.
 
+mod bell;
 mod board;
+mod careful;
 mod deliver;
 mod engine;
 mod handle;
+mod hot;
 mod job;
 mod lease;
+mod mode;
+mod pause;
+mod read;
+mod rows;
 mod settings;
 mod settle;
+mod share;
+mod started;
+mod upkeep;
+mod work;
+mod writer_only;
 
-use std::{fmt, sync::Arc, time::Duration};
-
-use tracing::{info, warn};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use self::board::{Board, Pages};
+use self::careful::Careful;
 use self::deliver::Courier;
-use self::engine::{Engine, Work};
-use self::handle::AbortOnDrop;
+use self::engine::Engine;
 pub use self::handle::RelayHandle;
+use self::hot::HotWork;
 use self::lease::{Heartbeat, Tenure};
+use self::rows::{RowEngine, RowWork};
 pub use self::settings::Settings;
-use crate::clock::{Clock, SystemClock};
+use self::share::Balance;
+use self::started::{AnyEngine, Started};
+pub use self::upkeep::Upkeep;
+use self::upkeep::Watch;
+use self::work::Work;
+pub use self::writer_only::{WriterHandle, WriterOnly};
+use crate::clock::{Clock, SystemClock, instant};
 use crate::emit::Outbox;
 use crate::error::Result;
+use crate::hot::{Holds, Host, HotEvents, HotLane};
+use crate::layer::{Layer, Layers};
 use crate::listen::Listeners;
+use crate::observe::{Happening, Observer, Observers};
 use crate::retry::{Backoff, Judge, OnDone, RetryPolicy};
-use crate::store::Store;
+use crate::store::{ClaimMode, Layout, Store};
+use crate::tick::Tick;
 use crate::wake::Wake;
+
+/// How many events may wait for a worker on their way from a commit.
+const HOT_LANE: u32 = 1000;
 
 /// The least time to give the shards back in.
 const SECOND: Duration = Duration::from_secs(1);
@@ -62,10 +92,13 @@ const SECOND: Duration = Duration::from_secs(1);
 pub struct Relay {
     store: Arc<dyn Store>,
     listeners: Listeners,
+    layers: Layers,
     settings: Settings,
     policy: Box<dyn RetryPolicy>,
     clock: Arc<dyn Clock>,
     wake: Wake,
+    hot: (HotLane, HotEvents),
+    observers: Observers,
 }
 
 impl Relay {
@@ -79,11 +112,21 @@ impl Relay {
         Self {
             store,
             listeners,
+            layers: Layers::default(),
             settings: Settings::default(),
             policy: Box::new(Backoff::default()),
             clock: Arc::new(SystemClock),
             wake: Wake::default(),
+            hot: HotLane::new(HOT_LANE),
+            observers: Observers::default(),
         }
+    }
+
+    /// With this layer around every delivery, inside those registered before.
+    #[must_use]
+    pub fn layer(mut self, layer: impl Layer) -> Self {
+        self.layers.push(layer);
+        self
     }
 
     /// With these numbers.
@@ -100,6 +143,15 @@ impl Relay {
         self
     }
 
+    /// Seen by this one too; observers are told in the order they were given.
+    ///
+    /// The [log](crate::observe::Log) is always among them.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers = self.observers.and(observer);
+        self
+    }
+
     /// With this wall clock, for tests.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
@@ -109,7 +161,8 @@ impl Relay {
 
     /// An outbox on the store's tables, whose commits wake this relay.
     pub fn outbox(&self) -> Outbox {
-        Outbox::waking(self.wake.clone()).prefix(self.store.prefix())
+        let (lane, _) = &self.hot;
+        Outbox::waking(self.wake.clone(), lane.clone()).prefix(self.store.prefix())
     }
 
     /// Delivers until `shutdown` is ready, then finishes what is under way and gives its shards
@@ -143,7 +196,7 @@ impl Relay {
     /// Everything that can be refused: settings, tables, entering as an owner.
     async fn start(self) -> Result<Started> {
         self.settings.check()?;
-        let layout = self.store.layout().await?;
+        let layout = mode::agree(&*self.store, &self.settings).await?;
         let tenure = Tenure::new();
         let heartbeat = Heartbeat {
             store: Arc::clone(&self.store),
@@ -152,59 +205,93 @@ impl Relay {
             layout,
             length: self.settings.lease,
             poll: self.settings.poll,
+            balance: Mutex::new(Balance::new(self.settings.lease / 3, instant())),
+            observers: self.observers.clone(),
         };
         heartbeat.join().await?;
-        info!(owner = %tenure.owner, store = self.store.name(), "relay started");
-        Ok(Started { heartbeat, engine: self.engine(tenure) })
+        let (owner, store) = (Cow::Borrowed(&tenure.owner), self.store.name().into());
+        self.observers.see(&Happening::Started { owner, store });
+        let upkeep = self.upkeep(&tenure);
+        Ok(self.started(heartbeat, upkeep))
     }
 
-    fn engine(self, tenure: Arc<Tenure>) -> Engine {
+    fn upkeep(&self, tenure: &Arc<Tenure>) -> Tick {
+        let watch = Watch {
+            tenure: Arc::clone(tenure),
+            clock: Arc::clone(&self.clock),
+            margin: self.settings.margin,
+        };
+        let (store, settings) = (Arc::clone(&self.store), self.settings.clone());
+        Upkeep::of_relay(store, settings, watch, self.observers.clone()).jobs()
+    }
+
+    /// The engine that the tables' mode asks for, ready to run.
+    fn started(self, heartbeat: Heartbeat, upkeep: Tick) -> Started {
+        let (tenure, layout) = (Arc::clone(&heartbeat.tenure), heartbeat.layout);
+        let (wake, patience) = (self.wake.clone(), self.settings.drain.max(SECOND));
+        self.hot.0.open(Host {
+            owner: tenure.owner.clone(),
+            lease: self.settings.lease,
+            clock: Arc::clone(&self.clock),
+            observers: self.observers.clone(),
+            shards: (layout.mode.claim == ClaimMode::Shards)
+                .then(|| Arc::clone(&tenure) as Arc<dyn Holds>),
+        });
+        let engine = match layout.mode.claim {
+            ClaimMode::Rows => AnyEngine::Rows(Box::new(self.row_engine(tenure, layout))),
+            ClaimMode::Shards | ClaimMode::None => {
+                AnyEngine::Shards(Box::new(self.engine(tenure, layout)))
+            }
+        };
+        let pauses = Arc::clone(&engine.courier().pauses);
+        Started { heartbeat, upkeep, engine, pauses, wake, patience }
+    }
+
+    fn engine(self, tenure: Arc<Tenure>, layout: Layout) -> Engine {
         let settings = self.settings;
-        let courier = Courier {
-            listeners: self.listeners,
-            clock: self.clock,
-            tenure: Arc::clone(&tenure),
-            timeout: settings.delivery_timeout,
-            margin: settings.margin,
-        };
-        let judge = Judge {
-            policy: self.policy,
-            max_attempts: settings.max_attempts.get(),
-            on_dead: settings.on_dead,
-            on_done: if settings.retention_done.is_zero() { OnDone::Delete } else { OnDone::Mark },
-        };
+        let held = Arc::clone(&tenure);
+        let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
         Engine {
             store: self.store,
             courier: Arc::new(courier),
             tenure,
-            judge,
+            judge: judge(self.policy, &settings),
             board: Board::new(Pages { batch: settings.batch.get(), least: 16 }),
             settings,
             wake: self.wake,
             work: Work::new(),
+            hot: HotWork::new(self.hot.0, self.hot.1),
+            careful: Careful::default(),
+            all_shards: usize::from(layout.shards.get()),
+            observers: self.observers,
+        }
+    }
+
+    fn row_engine(self, tenure: Arc<Tenure>, layout: Layout) -> RowEngine {
+        let settings = self.settings;
+        let held = Arc::clone(&tenure);
+        let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
+        RowEngine {
+            store: self.store,
+            courier: Arc::new(courier),
+            judge: judge(self.policy, &settings),
+            work: RowWork::new(&tenure, layout, &settings),
+            tenure,
+            settings,
+            wake: self.wake,
+            lane: self.hot.0,
+            events: self.hot.1,
+            observers: self.observers,
         }
     }
 }
 
-/// A relay that has entered as an owner.
-#[derive(Debug)]
-struct Started {
-    heartbeat: Heartbeat,
-    engine: Engine,
-}
-
-impl Started {
-    async fn run_until(self, shutdown: impl Future<Output = ()>) {
-        let (store, owner) = (Arc::clone(&self.engine.store), self.engine.tenure.owner.clone());
-        let patience = self.engine.settings.drain.max(SECOND);
-        let beating = AbortOnDrop(tokio::spawn(self.heartbeat.run()));
-        self.engine.run(shutdown).await;
-        drop(beating);
-        let left = tokio::time::timeout(patience, store.leave(&owner)).await;
-        if !matches!(left, Ok(Ok(()))) {
-            warn!(%owner, "shards not given back, they are free when the lease ends");
-        }
-        info!(%owner, "relay stopped");
+fn judge(policy: Box<dyn RetryPolicy>, settings: &Settings) -> Judge {
+    Judge {
+        policy,
+        max_attempts: settings.max_attempts.get(),
+        on_dead: settings.on_dead,
+        on_done: if settings.retention_done.is_zero() { OnDone::Delete } else { OnDone::Mark },
     }
 }
 
@@ -213,6 +300,7 @@ impl fmt::Debug for Relay {
         f.debug_struct("Relay")
             .field("store", &self.store)
             .field("listeners", &self.listeners)
+            .field("layers", &self.layers)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }

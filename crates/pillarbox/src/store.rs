@@ -84,6 +84,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Prolongs an owner's lease, unless it was removed.
     async fn renew(&self, lease: &Lease) -> Result<Renewal>;
 
+    /// Lists the living owners that want shards, those that hold most first, [`MAX_MEMBERS`] at
+    /// most. One whose lease has lapsed MUST NOT be listed, nor one that wants none.
+    async fn members(&self) -> Result<Vec<Member>>;
+
     /// Removes owners whose lease has lapsed and takes shards without an owner, all in one
     /// transaction. A shard that is this owner's and not in `held` counts as free: the answer to
     /// an earlier take was lost. Takes nothing for an owner that is not entered.
@@ -116,9 +120,27 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Gives rows back, undelivered, that are still this owner's; they are due at once.
     async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64>;
 
+    /// Frees rows whose lease has run out by the database's clock, each if it still has this token,
+    /// and moves the token on: a verdict of the one who held the lease comes too late then. Says
+    /// how many these were.
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64>;
+
+    /// Counts that deliveries of these rows are about to begin which may end their process, as one
+    /// before may have done: of rows that are new or to be retried, each if it still has this token,
+    /// which stays, and was counted fewer times than said. Says of each that it counted how often
+    /// that was since its last verdict. A verdict and a replay set it back.
+    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>>;
+
     /// Writes verdicts on claimed rows, each fenced by the row's owner and token alone, and says
     /// which were written.
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>>;
+
+    /// Hears of commits in other processes, where the database can tell; `None` where it cannot,
+    /// and polling is all there is.
+    async fn hear(&self) -> Result<Option<Box<dyn Bell>>>;
+
+    /// Tells those who [hear](Self::hear) that there is something to read. A hint: it may get lost.
+    async fn ring(&self) -> Result<()>;
 
     /// Lists dead letters and held events, without their payloads.
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>>;
@@ -174,8 +196,35 @@ pub struct Lease {
     pub owner: OwnerId,
     /// For how long from now, by the database's clock.
     pub length: Duration,
-    /// How many shards it would take at most; 0 for one that only writes.
+    /// How many shards the others should make free for it at most; 0 for one that takes none,
+    /// because it only writes or is about to leave.
     pub wants: u16,
+}
+
+/// As many members as [`Store::members`] lists.
+pub const MAX_MEMBERS: u16 = 1000;
+
+/// A living owner that wants shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Who.
+    pub owner: OwnerId,
+    /// How many shards the others should make free for it at most.
+    pub wants: u16,
+    /// How many shards it holds.
+    pub held: u16,
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+impl Member {
+    /// The member that a row tells of.
+    fn stored((owner, wants, held): (String, i16, i64)) -> Self {
+        Self {
+            owner: OwnerId::stored(owner),
+            wants: u16::try_from(wants).unwrap_or(0),
+            held: u16::try_from(held).unwrap_or(u16::MAX),
+        }
+    }
 }
 
 /// What became of a lease.
@@ -262,13 +311,36 @@ pub struct Pending {
     pub status: Status,
     /// How many attempts have failed.
     pub attempts: u32,
-    /// How long until it may be delivered; zero when it is due.
+    /// How long until it may be delivered: its time has come, and nobody's lease is on it. Zero
+    /// when it is due. A claim gives a lease, and counts none.
     pub due_in: Duration,
+    /// Whether a lease on it has run out: it must be [reclaimed](Store::reclaim) first.
+    pub lapsed: bool,
     /// Whether an older row of its key waits at or below the floor of this read, in the same
     /// snapshot: then this one must not be started.
     pub behind: bool,
     /// The event, or why the row is none.
     pub event: Result<Envelope, BadRow>,
+}
+
+/// Rows that their last owner may have died of.
+#[derive(Clone, Debug)]
+pub struct Suspects {
+    /// The rows, as they were read.
+    pub rows: Vec<RowLease>,
+    /// Only those that were counted fewer times than this.
+    pub below: u32,
+}
+
+/// Rings when something was committed elsewhere.
+#[async_trait]
+pub trait Bell: Send + fmt::Debug {
+    /// Waits for the next ring; many at once may count as one. A connection that was lost is made
+    /// again, and counts as a ring, since nobody knows what was missed.
+    ///
+    /// # Cancel safety
+    /// A dropped wait may lose a ring: polling finds what it was about.
+    async fn rung(&mut self) -> Result<()>;
 }
 
 /// Where an event is in its life.

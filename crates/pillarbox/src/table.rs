@@ -53,6 +53,8 @@ pub struct Tables {
     prefix: TablePrefix,
     /// What `{now}` stands for, where a dialect has no short word for it.
     now: &'static str,
+    /// Behind a pooler: statements have no names.
+    nameless: bool,
     rendered: Arc<RwLock<HashMap<&'static str, Arc<str>>>>,
 }
 
@@ -66,6 +68,23 @@ impl Tables {
     #[cfg(feature = "sqlite")]
     pub(crate) fn with_clock(prefix: TablePrefix, now: &'static str) -> Self {
         Self { prefix, now, ..Self::default() }
+    }
+
+    /// The same tables behind a pooler, in whose sessions no statement has a name.
+    #[must_use]
+    pub fn pooler(mut self) -> Self {
+        self.nameless = true;
+        self
+    }
+
+    /// Whether statements may have names in the server's sessions.
+    pub fn are_statements_named(&self) -> bool {
+        !self.nameless
+    }
+
+    /// The same behind a pooler or not, on the tables whose names begin with `prefix`.
+    pub(crate) fn moved(&self, prefix: TablePrefix) -> Self {
+        Self { prefix, now: self.now, nameless: self.nameless, rendered: Arc::default() }
     }
 
     /// The prefix of these tables.

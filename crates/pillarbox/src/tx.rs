@@ -3,12 +3,14 @@
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub mod sqlx;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use sha2::{Digest, Sha256};
 
-use crate::envelope::Envelope;
+use crate::clock::Timestamp;
+use crate::envelope::{Delivery, Envelope};
 use crate::error::Result;
+use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::table::Tables;
 
 /// A borrowed, open transaction that takes outbox rows with it.
@@ -20,6 +22,12 @@ use crate::table::Tables;
 /// - [`insert`](Self::insert) MUST write all rows or none, in the order given, and MUST fail with
 ///   [`ErrorKind::NoTransaction`](crate::ErrorKind::NoTransaction) when no transaction is open:
 ///   a row that commits by itself is a ghost.
+/// - `insert` MUST wait while another transaction holds one of [`Insert::locks`], and see its events
+///   then: of two that lock a key, the second's events have the larger `seq`.
+/// - With [`Insert::hot`], every event that [`Hot::takes`] is born under the lease with
+///   [`Hot::TOKEN`], and `insert` MUST say of each event, in order, where it was written: of those
+///   that `Hot::takes` always, of others that [`Hot::asks`] for if it can tell whether it
+///   [`is_next`](Place::is_next), and of no others. Without, it may say nothing at all.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an open transaction",
     label = "expected something like `&mut sqlx::Transaction<'_, _>`",
@@ -27,8 +35,9 @@ use crate::table::Tables;
     note = "an `OutboxTx` emits by itself: `tx.emit(&event)`; for an inbox pass `&mut *tx`"
 )]
 pub trait Tx: Send + Sized {
-    /// Writes events into the transaction.
-    fn insert(self, insert: &Insert<'_>) -> impl Future<Output = Result<()>> + Send;
+    /// Writes events into the transaction, and says where those are that may go hot.
+    fn insert(self, insert: &Insert<'_>)
+    -> impl Future<Output = Result<Vec<Option<Place>>>> + Send;
 
     /// Notes in the transaction that a consumer has taken an event in.
     fn accept(self, accept: &Accept<'_>) -> impl Future<Output = Result<Accepted>> + Send;
@@ -41,6 +50,53 @@ pub struct Insert<'a> {
     pub tables: &'a Tables,
     /// The events, in order.
     pub envelopes: &'a [Envelope],
+    /// Keys to lock before anything is written, until the transaction ends; in order, each once.
+    pub locks: &'a [String],
+    /// Who delivers some of them straight from memory after the commit; these are born leased.
+    pub hot: Option<Hot<'a>>,
+}
+
+/// A lease that rows are born under: their writer delivers them, and nobody else reads them before
+/// it has run out.
+#[derive(Clone, Copy, Debug)]
+pub struct Hot<'a> {
+    /// Whose.
+    pub owner: &'a OwnerId,
+    /// For how long from the statement on, by the database's clock.
+    pub length: Duration,
+    /// Whether events with a key are asked for, too: they are not leased, and go hot only if
+    /// nothing of their key is before them.
+    pub keyed: bool,
+}
+
+impl Hot<'_> {
+    /// The token that a row is born with under a lease.
+    pub const TOKEN: Token = Token(1);
+
+    /// Whether an event is born leased: one that waits for nothing, neither for a time nor for
+    /// others of its key.
+    pub fn takes(envelope: &Envelope) -> bool {
+        envelope.delivery() == Delivery::AtOnce && !envelope.is_ordered()
+    }
+
+    /// Whether it matters where an event is written.
+    pub fn asks(&self, envelope: &Envelope) -> bool {
+        envelope.delivery() == Delivery::AtOnce && (self.keyed || !envelope.is_ordered())
+    }
+}
+
+/// Where an event was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its place in the table.
+    pub seq: Seq,
+    /// Its shard.
+    pub shard: ShardId,
+    /// When it happened, as the row has it.
+    pub occurred_at: Timestamp,
+    /// Whether nothing of its key was pending or held before it, as seen by a statement that sees
+    /// every commit before it. Without a key, it always is.
+    pub is_next: bool,
 }
 
 /// An event to take in once.
@@ -135,8 +191,11 @@ pub trait OpenTx: Send + Sized {
     /// The connection, to work with.
     fn connection_mut(&mut self) -> &mut Self::Connection;
 
-    /// Writes events into the transaction.
-    fn insert(&mut self, insert: &Insert<'_>) -> impl Future<Output = Result<()>> + Send;
+    /// Writes events into the transaction, and says where those are that may go hot.
+    fn insert(
+        &mut self,
+        insert: &Insert<'_>,
+    ) -> impl Future<Output = Result<Vec<Option<Place>>>> + Send;
 
     /// Checks that the transaction lives.
     fn prove(&mut self) -> impl Future<Output = Result<()>> + Send;

@@ -1,18 +1,43 @@
 //! The wake: a hint that there is something to read, never more than that.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::Notify;
 
-/// Tells a relay in this process that events were committed.
+/// Tells the relay of this process, and by way of it others, that events were committed.
 ///
 /// Many wakes before the relay looks count as one; a wake while it reads makes it read again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wake(Arc<Notify>);
+pub(crate) struct Wake(Arc<Bells>);
+
+#[derive(Debug, Default)]
+struct Bells {
+    here: Notify,
+    elsewhere: Notify,
+    /// The relay of this process reads everything: there is nobody else to tell.
+    alone: AtomicBool,
+}
 
 impl Wake {
+    /// Something was committed here.
     pub(crate) fn now(&self) {
-        self.0.notify_one();
+        self.0.here.notify_one();
+        if !self.0.alone.load(Ordering::Relaxed) {
+            self.0.elsewhere.notify_one();
+        }
+    }
+
+    /// Something was committed elsewhere.
+    pub(crate) fn hear(&self) {
+        self.0.here.notify_one();
+    }
+
+    /// Whether all shards are held here.
+    pub(crate) fn alone(&self, alone: bool) {
+        self.0.alone.store(alone, Ordering::Relaxed);
     }
 
     /// Waits for a wake.
@@ -20,6 +45,46 @@ impl Wake {
     /// # Cancel safety
     /// A dropped wait loses no wake.
     pub(crate) async fn wait(&self) {
-        self.0.notified().await;
+        self.0.here.notified().await;
+    }
+
+    /// Waits until others are to be told.
+    ///
+    /// # Cancel safety
+    /// A dropped wait loses no wake.
+    pub(crate) async fn wait_to_ring(&self) {
+        self.0.elsewhere.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn others_are_told_unless_everything_is_read_here() {
+        let wake = Wake::default();
+        let soon = std::time::Duration::from_millis(1);
+        wake.alone(true);
+        wake.now();
+        wake.wait().await;
+        assert!(tokio::time::timeout(soon, wake.wait_to_ring()).await.is_err());
+
+        wake.alone(false);
+        wake.now();
+
+        wake.wait_to_ring().await;
+        wake.wait().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_heard_is_not_told_again() {
+        let wake = Wake::default();
+
+        wake.hear();
+
+        wake.wait().await;
+        let soon = std::time::Duration::from_millis(1);
+        assert!(tokio::time::timeout(soon, wake.wait_to_ring()).await.is_err());
     }
 }

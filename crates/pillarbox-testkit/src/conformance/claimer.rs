@@ -54,6 +54,7 @@ impl Claimer {
             owner: self.id.clone(),
             length: HOUR,
             shards: self.shards.clone(),
+            after: None,
             limit,
             order: self.order,
         }

@@ -6,10 +6,13 @@ pub mod cancellation;
 pub mod claim;
 pub mod competing;
 pub mod concurrency;
+pub mod crash;
 pub mod dead_letters;
 pub mod delay;
 pub mod fence;
+pub mod hot;
 pub mod lease;
+pub mod members;
 pub mod migrate;
 pub mod mode;
 pub mod operate;
@@ -27,6 +30,7 @@ pub mod seq;
 pub mod settle;
 pub mod stats;
 pub mod takeover;
+pub mod turn;
 pub mod view;
 
 /// Tests a store: `store_conformance!(name_of_the_module, YourBackend);`.
@@ -44,6 +48,14 @@ macro_rules! store_conformance {
                 a_lapsed_lease_is_renewed_until_someone_takes,
                 an_unknown_owner_takes_nothing,
                 a_removed_owner_takes_nothing,
+            }
+            members {
+                nobody_is_a_member_of_an_empty_store,
+                living_owners_are_members_with_what_they_hold,
+                one_that_wants_nothing_is_no_member,
+                a_renewal_changes_what_is_wanted,
+                a_lapsed_owner_is_no_member,
+                one_that_left_is_no_member,
             }
             takeover {
                 free_shards_come_with_a_first_epoch,
@@ -311,6 +323,31 @@ macro_rules! store_conformance {
                 no_shard_is_held_twice_at_one_epoch,
                 a_stale_owner_changes_nothing,
                 two_settles_of_one_verdict_apply_once,
+            }
+            turn {
+                a_claim_goes_on_after_a_key,
+                a_key_to_go_on_after_counts_in_the_first_shard_only,
+                every_key_gets_its_turn,
+                rows_with_and_without_a_key_take_turns,
+                a_long_queue_of_a_blocked_key_is_passed_by,
+            }
+            crash {
+                a_suspect_is_counted_each_time,
+                what_was_decided_since_is_not_counted,
+                a_verdict_and_a_replay_start_from_nothing,
+                what_was_counted_before_is_left_alone,
+            }
+            hot {
+                places_are_given_of_what_goes_hot,
+                a_crowd_goes_hot_in_its_order,
+                a_hot_row_is_not_due_while_its_lease_lasts,
+                a_lapsed_hot_row_says_so,
+                the_writer_settles_a_hot_row,
+                a_reclaimed_row_is_no_longer_its_writers,
+                only_a_lapsed_lease_is_reclaimed,
+                a_hot_row_that_failed_is_an_ordinary_one,
+                an_event_with_a_key_knows_whether_it_is_next,
+                only_what_is_pending_or_held_is_before_another,
             }
             competing {
                 eight_claimers_never_overlap,

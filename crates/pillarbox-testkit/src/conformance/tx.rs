@@ -11,6 +11,7 @@ pub mod duplicate;
 pub mod hook;
 pub mod inbox;
 pub mod limits;
+pub mod ordered;
 pub mod own;
 pub mod rollback;
 pub mod savepoint;
@@ -71,6 +72,12 @@ macro_rules! tx_conformance {
                 an_inner_rollback_keeps_the_outer_events,
                 an_outer_rollback_takes_the_inner_events,
                 a_savepoint_after_a_rollback_starts_anew,
+            }
+            ordered {
+                the_second_to_lock_a_key_waits_for_the_first,
+                a_rollback_ends_the_lock,
+                writers_that_lock_many_keys_do_not_block_each_other,
+                an_event_without_a_key_is_refused,
             }
             own {
                 an_event_commits_with_the_callers_transaction,

@@ -1,15 +1,17 @@
-//! A store that fails on demand.
+//! A store that fails, or waits, on demand.
 
 use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{
-    AuditEntry, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List, Mode,
-    Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle, SettleRows,
-    Settled, Stats, StoredEvent, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
+    Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Stats, StoredEvent, Suspects, Take,
 };
-use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Seq, Store, TablePrefix};
+use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Seq, Store, TablePrefix, Token};
 
-/// A store that passes calls on, except those that a test wants to go wrong.
+use super::step::{Gates, Side, Step};
+
+/// A store that passes calls on, except those that a test wants to go wrong or to wait.
 ///
 /// # Examples
 /// ```
@@ -31,9 +33,11 @@ use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Seq, Store, TablePre
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     faults: Arc<Mutex<Vec<(Call, Fault)>>>,
+    shown: Option<(Seq, Token)>,
+    gates: Arc<Gates>,
 }
 
-/// A call that can go wrong.
+/// A call that can go wrong or be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// `join`.
@@ -42,10 +46,14 @@ pub enum Call {
     Renew,
     /// `take`.
     Take,
-    /// `read` and `read_key`.
+    /// `read`, `read_key` and `claim`.
     Read,
-    /// `settle`.
+    /// `settle` and `settle_rows`.
     Settle,
+    /// `ring`.
+    Ring,
+    /// `reclaim`.
+    Reclaim,
 }
 
 /// How a call goes wrong.
@@ -64,12 +72,48 @@ pub enum Fault {
 impl FaultyStore {
     /// A store without faults, for now.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, faults: Arc::default() }
+        Self { inner, faults: Arc::default(), gates: Arc::default(), shown: None }
+    }
+
+    /// Reads show this row alone, and that only until it is decided on.
+    ///
+    /// For a relay that is to deliver one event and stop: it would not know of a predecessor that
+    /// it is not shown.
+    #[must_use]
+    pub fn showing(mut self, seq: Seq, token: Token) -> Self {
+        self.shown = Some((seq, token));
+        self
     }
 
     /// Lets the next call of this kind go wrong; said twice, the next two.
     pub fn next(&self, call: Call, fault: Fault) {
         self.faults.lock().unwrap().push((call, fault));
+    }
+
+    /// Holds the next call of this kind on this side of the store, until the step is released;
+    /// said twice, the next two.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use pillarbox::{MemoryStore, Store};
+    /// use pillarbox_testkit::fake::{Call, FaultyStore, Side};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = FaultyStore::new(Arc::new(MemoryStore::new()));
+    /// let mut step = store.hold(Call::Read, Side::After);
+    ///
+    /// let read = pillarbox::store::Read { shards: vec![], limit: 1 };
+    /// let (answer, ()) = tokio::join!(store.read(&read), async {
+    ///     step.reached().await; // it was read, and nobody knows of it yet
+    ///     step.release();
+    /// });
+    /// assert!(answer.is_ok());
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn hold(&self, call: Call, side: Side) -> Step {
+        self.gates.close(call, side)
     }
 
     /// Whether every fault has happened.
@@ -83,7 +127,19 @@ impl FaultyStore {
         Some(faults.remove(at).1)
     }
 
+    fn show(&self, mut rows: Vec<Pending>) -> Vec<Pending> {
+        rows.retain(|row| self.shown.is_none_or(|shown| shown == (row.seq, row.token)));
+        rows
+    }
+
     async fn pass<T>(&self, call: Call, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.gates.pass(call, Side::Before).await;
+        let answer = self.happen(call, work).await;
+        self.gates.pass(call, Side::After).await;
+        answer
+    }
+
+    async fn happen<T>(&self, call: Call, work: impl Future<Output = Result<T>>) -> Result<T> {
         let gone = || Error::new(ErrorKind::Unavailable, format!("{call:?} failed on demand"));
         match self.fault(call) {
             None => work.await,
@@ -127,6 +183,10 @@ impl Store for FaultyStore {
         self.pass(Call::Renew, self.inner.renew(lease)).await
     }
 
+    async fn members(&self) -> Result<Vec<Member>> {
+        self.inner.members().await
+    }
+
     async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
         self.pass(Call::Take, self.inner.take(take)).await
     }
@@ -140,11 +200,11 @@ impl Store for FaultyStore {
     }
 
     async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
-        self.pass(Call::Read, self.inner.read(read)).await
+        self.pass(Call::Read, self.inner.read(read)).await.map(|rows| self.show(rows))
     }
 
     async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>> {
-        self.pass(Call::Read, self.inner.read_key(read)).await
+        self.pass(Call::Read, self.inner.read_key(read)).await.map(|rows| self.show(rows))
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {
@@ -161,6 +221,22 @@ impl Store for FaultyStore {
 
     async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64> {
         self.inner.release_rows(owner, rows).await
+    }
+
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
+        self.pass(Call::Reclaim, self.inner.reclaim(rows)).await
+    }
+
+    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+        self.inner.suspect(suspects).await
+    }
+
+    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+        self.inner.hear().await
+    }
+
+    async fn ring(&self) -> Result<()> {
+        self.pass(Call::Ring, self.inner.ring()).await
     }
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {

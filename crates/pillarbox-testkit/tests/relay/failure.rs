@@ -132,8 +132,8 @@ pub(crate) async fn a_version_nobody_reads_is_dead_with_its_cause(place: &Place)
     let ids = place.commit(&pillarbox::Outbox::new(), vec![free(1)]).await;
 
     let event = place.event_with(&ids[0], Status::Dead).await;
-    let error = event.last_error.as_deref();
-    assert_eq!(error, Some("event version is 1, the listener reads 2"));
+    let cause = "event version is 1, the listener reads 2, and there is no upcaster from 1 to 2";
+    assert_eq!(event.last_error.as_deref(), Some(cause));
     handle.stop().await.unwrap();
 }
 

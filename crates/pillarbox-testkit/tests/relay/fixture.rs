@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pillarbox::store::{Status, StoredEvent};
-use pillarbox::tx::Begin;
+use pillarbox::tx::{Begin, Insert, OpenTx as _};
 use pillarbox::{
     Backoff, Cx, Envelope, EventId, Failure, Key, Listeners, MemoryStore, Outbox, Relay,
     RelaySettings, Store,
@@ -69,6 +69,16 @@ impl Place {
         }
     }
 
+    /// Commits rows as they are said to be.
+    pub(crate) async fn insert(&self, insert: &Insert<'_>) {
+        match self {
+            Self::Memory(store) => write(store, insert).await,
+            Self::Sqlite(backend) => write(backend.pool(), insert).await,
+            Self::Mysql(backend) => write(backend.pool(), insert).await,
+            Self::Postgres(backend) => write(backend.pool(), insert).await,
+        }
+    }
+
     pub(crate) async fn roll_back(&self, outbox: &Outbox, envelopes: Vec<Envelope>) {
         match self {
             Self::Memory(store) => emit(outbox, store, envelopes, End::Rollback).await,
@@ -101,6 +111,12 @@ impl Place {
 enum End {
     Commit,
     Rollback,
+}
+
+async fn write(pool: impl Begin, insert: &Insert<'_>) {
+    let mut tx = pool.begin().await.unwrap();
+    tx.insert(insert).await.unwrap();
+    tx.commit().await.unwrap();
 }
 
 async fn emit(
@@ -186,15 +202,19 @@ impl Script {
     /// Listeners that follow the script, and the numbers they took, in order.
     pub(crate) fn listeners(&self) -> (Listeners, mpsc::UnboundedReceiver<i64>) {
         let (heard, hears) = mpsc::unbounded_channel();
+        (self.telling(heard), hears)
+    }
+
+    /// Listeners that follow the script, and tell the numbers they took; for more than one relay.
+    pub(crate) fn telling(&self, heard: mpsc::UnboundedSender<i64>) -> Listeners {
         let failures = Arc::clone(&self.failures);
-        let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+        Listeners::new().fallback(move |event: Envelope, _: Cx| {
             let result = hear(&failures, &event);
             if let Ok(number) = &result {
                 heard.send(*number).ok();
             }
             async move { result.map(drop) }
-        });
-        (listeners, hears)
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use pillarbox::store::{Join, Lease, Mode, Take};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, OwnerId};
 use tokio::sync::{Notify, mpsc};
 
-use crate::fixture::{Place, Script, free, keyed, next, relay, wait_for};
+use crate::fixture::{Place, Script, free, keyed, next, relay};
 
 /// The second relay has the shards long before the lease of the first would have run out.
 pub(crate) async fn a_stop_finishes_what_is_under_way_and_hands_over_at_once(place: &Place) {
@@ -61,25 +61,4 @@ pub(crate) async fn a_lapsed_owner_is_taken_over_from(place: &Place) {
     heard.sort_unstable();
     assert_eq!(heard, [1, 2]);
     handle.stop().await.unwrap();
-}
-
-/// Two relays never deliver the same event while both are well.
-pub(crate) async fn a_second_relay_waits_while_the_first_lives(place: &Place) {
-    let (listeners, mut first_hears) = Script::default().listeners();
-    let first = relay(place, listeners).spawn().await.unwrap();
-    let store = place.store();
-    let shards = u64::from(store.layout().await.unwrap().shards.get());
-    wait_for(async || (store.stats().await.unwrap().owned_shards == shards).then_some(())).await;
-    let (listeners, mut second_hears) = Script::default().listeners();
-    let second = relay(place, listeners).spawn().await.unwrap();
-    wait_for(async || (store.stats().await.unwrap().owners == 2).then_some(())).await;
-
-    place.commit(&Outbox::new(), (0..50).map(|n| keyed(&format!("k{n}"), n)).collect()).await;
-
-    next(&mut first_hears, 50).await;
-    assert!(second_hears.try_recv().is_err(), "the second holds nothing");
-    first.stop().await.unwrap();
-    place.commit(&Outbox::new(), vec![keyed("k", 50)]).await;
-    assert_eq!(next(&mut second_hears, 1).await, [50]);
-    second.stop().await.unwrap();
 }

@@ -52,7 +52,8 @@ create table if not exists {p}outbox_event (
         (case when status in (0, 2, 4) then ordering_key end) virtual,
     unique key {p}outbox_event_id (event_id),
     key {p}outbox_event_pending (pending_shard, seq),
-    key {p}outbox_event_key (pending_key, seq),
+    -- From the head of one key to the head of the next; rows without a key stand together.
+    key {p}outbox_event_key (pending_shard, pending_key, seq),
     -- For purge and for the dead letters.
     key {p}outbox_event_final (status, done_at),
     constraint {p}outbox_event_has_type check (char_length(event_type) > 0),
@@ -77,6 +78,14 @@ create table if not exists {p}outbox_shard (
 insert ignore into {p}outbox_shard (shard)
 with recursive shards (shard) as (select 0 union all select shard + 1 from shards where shard < 63)
 select shard from shards;
+
+-- A writer without a lock of its own takes one of these: the first byte of its key's SHA-256.
+create table if not exists {p}outbox_key (
+    slot smallint not null primary key
+) engine = innodb character set utf8mb4 collate {nopad};
+insert ignore into {p}outbox_key (slot)
+with recursive slots (slot) as (select 0 union all select slot + 1 from slots where slot < 255)
+select slot from slots;
 
 create table if not exists {p}outbox_setting (
     id smallint not null primary key,

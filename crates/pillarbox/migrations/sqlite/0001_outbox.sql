@@ -53,8 +53,9 @@ create table {p}outbox_event (
 
 -- Pending rows only, so that the cost of a read does not grow with the rows that are kept.
 create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where status in (0, 2, 4);
-create index {p}outbox_event_key on {p}outbox_event (ordering_key, seq)
-    where status in (0, 2, 4) and ordering_key is not null;
+-- From the head of one key to the head of the next; rows without a key stand together.
+create index {p}outbox_event_key on {p}outbox_event (shard, ordering_key, seq)
+    where status in (0, 2, 4);
 -- An emit touches neither of these: what is done is purged by age, and what was given up is
 -- listed by the time of it, and counted by its status.
 create index {p}outbox_event_done on {p}outbox_event (done_at) where status = 1;

@@ -1,6 +1,7 @@
 //! A transaction whose end the outbox sees: it buffers events and inserts them last.
 
 use std::{
+    collections::BTreeSet,
     fmt, mem,
     ops::{Deref, DerefMut},
 };
@@ -9,6 +10,7 @@ use super::{Outbox, Savepoint, hook};
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::event::Event;
+use crate::hot::{Pledge, Reservation};
 use crate::id::EventId;
 use crate::tx::{Insert, OpenTx};
 
@@ -45,10 +47,14 @@ pub struct OutboxTx<T: OpenTx> {
     /// `None` only while it ends.
     tx: Option<T>,
     pub(super) buffer: Vec<Envelope>,
+    /// Keys to lock before the events are written.
+    locks: BTreeSet<String>,
     /// A savepoint's call was dropped half-way: nobody knows what the transaction holds.
     pub(super) doubtful: bool,
     after_commit: Vec<Callback>,
     after_rollback: Vec<Callback>,
+    /// What goes from memory to a worker once it is committed.
+    hot: Option<Pledge>,
 }
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -59,9 +65,11 @@ impl<T: OpenTx> OutboxTx<T> {
             outbox,
             tx: Some(tx),
             buffer: Vec::new(),
+            locks: BTreeSet::new(),
             doubtful: false,
             after_commit: Vec::new(),
             after_rollback: Vec::new(),
+            hot: None,
         }
     }
 
@@ -101,6 +109,52 @@ impl<T: OpenTx> OutboxTx<T> {
     #[expect(clippy::unused_async, reason = "reads like the call on a caller's own transaction")]
     pub async fn emit_envelope(&mut self, envelope: Envelope) -> Result<Option<EventId>> {
         Ok(self.buffer(vec![envelope])?.pop())
+    }
+
+    /// Emits an event whose place among those of its key is the order of the commits, for writers
+    /// that hold no lock of their own on what the event is about.
+    ///
+    /// Order per key is the order in which writers lock before they emit: usually the row that the
+    /// event is about, by `update` or `select … for update`. Without such a row, this takes a lock
+    /// on the key right before the commit, which waits for other transactions that have taken it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pillarbox::{Envelope, MemoryStore, Outbox};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let (store, outbox) = (MemoryStore::new(), Outbox::new());
+    /// let mut tx = outbox.begin(&store).await?;
+    /// let level = Envelope::json("stock.counted", &12)?.aggregate("item", "7")?;
+    /// tx.emit_envelope_ordered(level).await?; // or, with a type: tx.emit_ordered(&StockCounted { .. })
+    /// tx.commit().await?;
+    /// # Ok::<(), pillarbox::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when the event has no key; else as [`emit`](Self::emit).
+    ///
+    /// # Cancel safety
+    /// Does not wait.
+    pub async fn emit_ordered<E: Event>(&mut self, event: &E) -> Result<Option<EventId>> {
+        self.emit_envelope_ordered(Envelope::of(event)?).await
+    }
+
+    /// Emits an envelope in the order of the commits.
+    ///
+    /// # Errors
+    /// As [`emit_ordered`](Self::emit_ordered).
+    ///
+    /// # Cancel safety
+    /// Does not wait.
+    #[expect(clippy::unused_async, reason = "reads like the call on a caller's own transaction")]
+    pub async fn emit_envelope_ordered(&mut self, envelope: Envelope) -> Result<Option<EventId>> {
+        super::require_key(&envelope)?;
+        let id = self.buffer(vec![envelope])?.pop();
+        let written = self.buffer.last().filter(|_| id.is_some());
+        self.locks.extend(written.and_then(Envelope::ordering_key));
+        Ok(id)
     }
 
     /// Runs a closure after the commit. A panic in it is logged, never seen by the caller.
@@ -182,22 +236,37 @@ impl<T: OpenTx> OutboxTx<T> {
                 "a savepoint was given up half-way, what the transaction holds is unknown";
             return Err(Error::new(ErrorKind::NoTransaction, message));
         }
-        let Self { outbox, tx: Some(tx), buffer, .. } = self else { return Ok(()) };
+        let Self { outbox, tx: Some(tx), buffer, locks, hot, .. } = self else { return Ok(()) };
         if buffer.is_empty() {
             return tx.prove().await;
         }
-        tx.insert(&Insert { tables: &outbox.tables, envelopes: buffer }).await?;
+        let held = outbox.hot.as_ref().and_then(|lane| lane.reserve(buffer));
+        let lease = held.as_ref().map(Reservation::hot);
+        let locks: Vec<String> = mem::take(locks).into_iter().collect();
+        let insert =
+            Insert { tables: &outbox.tables, envelopes: buffer, locks: &locks, hot: lease };
+        let places = tx.insert(&insert).await?;
+        let lane = outbox.hot.clone();
+        *hot = held.zip(lane).map(|(held, lane)| Pledge::new(lane, held, places, buffer));
         hook::after_write(&outbox.hooks, buffer);
         Ok(())
     }
 
     fn committed(&mut self) {
         if !self.buffer.is_empty() {
-            self.outbox.wake();
+            self.wake();
             hook::after_commit(&self.outbox.hooks, &self.buffer);
         }
         for callback in mem::take(&mut self.after_commit) {
             hook::guard("after_commit", callback);
+        }
+    }
+
+    /// Lets the relay have what was committed: from memory, or by a look at the table.
+    fn wake(&mut self) {
+        let all = self.hot.take().is_some_and(|pledge| pledge.keep(&self.buffer));
+        if !all {
+            self.outbox.wake();
         }
     }
 

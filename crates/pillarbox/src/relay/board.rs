@@ -4,6 +4,8 @@
 //! and later ones wait behind it, also while it waits for a retry or is held; a row that is
 //! settled stays in hand until every read that began before has been taken in.
 
+mod drain;
+mod hot;
 mod lane;
 mod read;
 mod take;
@@ -15,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tokio::time::Instant;
 
-use self::lane::{Lane, Parked};
+use self::lane::{Lane, Parked, Queued};
 use crate::id::{Epoch, Seq, ShardId};
 use crate::store::{Pending, ReadKey, ShardRead};
 
@@ -28,6 +30,8 @@ type LaneKey = (ShardId, String);
 pub(super) struct Board {
     pages: Pages,
     shards: BTreeMap<ShardId, Shard>,
+    /// Shards of which nothing more is read or started.
+    draining: BTreeSet<ShardId>,
     /// Every row in hand, from its read to the end of its settle.
     known: HashMap<Seq, ShardId>,
     lanes: HashMap<LaneKey, Lane>,
@@ -35,7 +39,9 @@ pub(super) struct Board {
     parked: BTreeMap<(ShardId, Seq), String>,
     /// The lanes whose wait ends by itself, in order of time.
     due: BTreeSet<(Instant, LaneKey)>,
-    ready: VecDeque<Pending>,
+    ready: VecDeque<Queued>,
+    /// Rows that come from memory and may start: they go first, but not always.
+    ready_hot: VecDeque<Queued>,
     key_reads: VecDeque<LaneKey>,
     /// Settled while a read was under way, which may still show them as they were.
     settled_during_read: Vec<Seq>,
@@ -94,11 +100,13 @@ impl Board {
         Self {
             pages,
             shards: BTreeMap::new(),
+            draining: BTreeSet::new(),
             known: HashMap::new(),
             lanes: HashMap::new(),
             parked: BTreeMap::new(),
             due: BTreeSet::new(),
             ready: VecDeque::new(),
+            ready_hot: VecDeque::new(),
             key_reads: VecDeque::new(),
             settled_during_read: Vec::new(),
             doubtful: Vec::new(),
@@ -129,18 +137,20 @@ impl Board {
     /// Forgets a shard that is another's now. What is in delivery stays in hand until it ends.
     fn drop_shard(&mut self, shard: ShardId) {
         self.shards.remove(&shard);
-        let ready = std::mem::take(&mut self.ready);
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
-            ready.into_iter().partition(|row: &Pending| row.shard == shard);
-        self.ready = kept;
-        for row in gone {
+        self.draining.remove(&shard);
+        self.put_down(shard);
+    }
+
+    /// Forgets what waits in a shard.
+    fn put_down(&mut self, shard: ShardId) {
+        for Queued { row, .. } in self.leave_ready(shard) {
             self.known.remove(&row.seq);
             if let Some(lane) = row.key.and_then(|key| self.lanes.get_mut(&(shard, key))) {
                 lane.end_turn(row.seq);
             }
         }
         for (_, lane) in self.lanes.iter_mut().filter(|((of, _), _)| *of == shard) {
-            for seq in lane.drop_queue() {
+            for seq in lane.drop_queue().into_iter().chain(lane.drop_registered()) {
                 self.known.remove(&seq);
             }
             (lane.parked, lane.reading) = (None, false);
@@ -149,6 +159,17 @@ impl Board {
         self.parked.retain(|(of, _), _| *of != shard);
         self.due.retain(|(_, (of, _))| *of != shard);
         self.key_reads.retain(|(of, _)| *of != shard);
+    }
+
+    fn leave_ready(&mut self, shard: ShardId) -> Vec<Queued> {
+        let mut gone = Vec::new();
+        for ready in [&mut self.ready, &mut self.ready_hot] {
+            let (theirs, kept): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(ready).into_iter().partition(|queued| queued.row.shard == shard);
+            *ready = kept;
+            gone.extend(theirs);
+        }
+        gone
     }
 
     /// Something may have been committed anywhere.
@@ -184,17 +205,22 @@ impl Board {
 
     /// The next row to start, and the epoch its shard is held at.
     pub(super) fn next_start(&mut self) -> Option<(Pending, Epoch)> {
-        let row = self.ready.pop_front()?;
+        let queued = self.ready.pop_front()?;
+        Some(self.at_epoch(queued))
+    }
+
+    fn at_epoch(&self, Queued { row, .. }: Queued) -> (Pending, Epoch) {
         let shard = self.shards.get(&row.shard).expect("a dropped shard takes its rows along");
-        Some((row, shard.epoch))
+        (row, shard.epoch)
     }
 
     /// Lets a lane go on: with its queue, with a read of its tail, or to its end.
     fn go_on(&mut self, lane_key: &LaneKey) {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
-        if let Some(row) = lane.pop() {
-            self.ready.push_back(row);
-            return;
+        if let Some(queued) = lane.pop() {
+            let is_hot = queued.room.is_some();
+            let ready = if is_hot { &mut self.ready_hot } else { &mut self.ready };
+            return ready.push_back(queued);
         }
         if lane.is_idle() && lane.parked.is_none() && lane.tail_unread {
             lane.tail_unread = false;
@@ -204,6 +230,16 @@ impl Board {
         }
     }
 
+    /// Whether what was read at this epoch may be started.
+    pub(super) fn holds(&self, shard: ShardId, epoch: Epoch) -> bool {
+        self.works_on(shard) && self.shards.get(&shard).is_some_and(|state| state.epoch == epoch)
+    }
+
+    /// Whether rows of the shard are read and started.
+    pub(super) fn works_on(&self, shard: ShardId) -> bool {
+        self.shards.contains_key(&shard) && !self.draining.contains(&shard)
+    }
+
     /// Whether the read under way was begun for the shard as it is held now.
     fn has_asked(&self, shard: ShardId) -> bool {
         self.shards.get(&shard).is_some_and(|state| state.asked)
@@ -211,7 +247,7 @@ impl Board {
 
     /// Wants a key read from its head, once.
     fn want_key(&mut self, lane_key: LaneKey) {
-        if !self.shards.contains_key(&lane_key.0) {
+        if !self.works_on(lane_key.0) {
             return self.leave_if_lost(&lane_key);
         }
         let lane = self.lanes.entry(lane_key.clone()).or_default();
@@ -246,7 +282,8 @@ impl Board {
         }
     }
 
-    fn note_due(&mut self, shard: ShardId, when: Instant) {
+    /// A row of the shard, which is not in hand, is due then.
+    pub(super) fn note_due(&mut self, shard: ShardId, when: Instant) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.next_due = Some(shard.next_due.map_or(when, |next| next.min(when)));
         }
@@ -305,6 +342,12 @@ impl Shard {
         if std::mem::take(&mut self.again) {
             (self.hungry, self.floor) = (true, Seq::START);
         }
+    }
+}
+
+impl From<&Pending> for Ticket {
+    fn from(row: &Pending) -> Self {
+        Self { seq: row.seq, shard: row.shard, key: row.key.clone() }
     }
 }
 

@@ -1,20 +1,31 @@
 //! The story of one delivery: from the row to what its listener made of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use crate::clock::Clock;
+use tracing::warn;
+
+use super::lease::Tenure;
+use super::pause::Pauses;
+use super::rows::RowTenure;
+use super::settings::Settings;
+use crate::clock::{Clock, Deadline, instant};
 use crate::context::{self, Context};
 use crate::envelope::{BadRow, Envelope};
 use crate::id::ShardId;
+use crate::layer::{self, Delivering, Last, Layers};
 use crate::listen::{AnyListener, Cx, Listeners};
-use crate::verdict::{Failed, Failure};
+use crate::verdict::{ErrorText, Failed, Failure};
 
-use super::lease::Tenure;
-
-/// Calls listeners; never touches the store.
+/// Calls listeners through the layers; never touches the store.
 #[derive(Debug)]
 pub(super) struct Courier {
     pub(super) listeners: Listeners,
+    pub(super) layers: Layers,
+    pub(super) pauses: Arc<Pauses>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) tenure: Arc<Tenure>,
     pub(super) timeout: Duration,
@@ -30,7 +41,41 @@ pub(super) enum Outcome {
     TooLate,
 }
 
+/// The lease that a delivery happens under.
+#[derive(Clone, Debug)]
+pub(super) enum Under {
+    /// The relay's, on the event's shard.
+    Shard(ShardId),
+    /// The writer's, on the row itself, until then.
+    Row(Deadline),
+    /// The relay's, on the row itself, renewed for as long as it is in hand.
+    Claim(Arc<RowTenure>),
+}
+
 impl Courier {
+    /// One that calls these listeners, for as long as the settings allow.
+    pub(super) fn new(
+        listeners: Listeners,
+        layers: Layers,
+        clock: Arc<dyn Clock>,
+        tenure: Arc<Tenure>,
+        settings: &Settings,
+    ) -> Self {
+        let (timeout, margin) = (settings.delivery_timeout, settings.margin);
+        let listeners = listeners.unroutable(settings.unroutable);
+        Self { listeners, layers, pauses: Arc::default(), clock, tenure, timeout, margin }
+    }
+
+    /// Whether a delivery may start now; asked right before the listener is called.
+    fn may_start(&self, under: &Under) -> bool {
+        match under {
+            Under::Shard(shard) => self.tenure.may_start(&*self.clock, *shard, self.margin),
+            // Nobody prolongs the lease of a row: it must last for the whole delivery.
+            Under::Row(deadline) => !deadline.has_passed(&*self.clock, self.timeout + self.margin),
+            Under::Claim(row) => self.is_live() && row.is_live(&*self.clock, self.margin),
+        }
+    }
+
     /// Whether there is a lease to deliver under.
     pub(super) fn is_live(&self) -> bool {
         self.tenure.is_live(&*self.clock, self.margin)
@@ -39,8 +84,8 @@ impl Courier {
     /// # Cancel safety
     /// Dropped half-way, the event is not settled and will be delivered again.
     pub(super) async fn deliver(
-        &self,
-        shard: ShardId,
+        self: &Arc<Self>,
+        under: Under,
         attempts: u32,
         event: Result<Envelope, BadRow>,
     ) -> Outcome {
@@ -48,32 +93,115 @@ impl Courier {
             Ok(envelope) => Arc::new(envelope),
             Err(bad) => return Outcome::Judgeable(Err(Failure::dead(bad.cause).into())),
         };
-        let Some(listener) = self.listeners.route(&envelope) else {
-            return Outcome::Judgeable(Err(unroutable(&envelope).into()));
-        };
-        if !self.tenure.may_start(&*self.clock, shard, self.margin) {
-            return Outcome::TooLate;
+        if let Err(paused) = self.pauses.check(&envelope, instant()) {
+            return Outcome::Judgeable(Err(paused.into()));
         }
-        let outcome = self.call(&*listener, envelope, attempts.saturating_add(1)).await;
+        let call = self.call(under, envelope, attempts.saturating_add(1));
+        let outcome = self.run(&call).await;
         // Here, where a panic is a failed delivery: the text of an error is a stranger's code.
-        Outcome::Judgeable(outcome.map_err(Into::into))
+        call.end(outcome)
     }
 
-    async fn call(
-        &self,
-        listener: &dyn AnyListener,
-        envelope: Arc<Envelope>,
-        attempt: u32,
-    ) -> Result<(), Failure> {
-        let context = Context::of(&envelope);
-        let hearing = context::scope(context, listener.hear(Cx::new(envelope, attempt)));
-        tokio::time::timeout(self.timeout, hearing).await.unwrap_or_else(|_| {
-            Err(Failure::retry(format!("the listener took longer than {:?}", self.timeout)))
+    fn call(self: &Arc<Self>, under: Under, envelope: Arc<Envelope>, attempt: u32) -> Arc<Call> {
+        let route = self.listeners.route(&envelope).clone();
+        Arc::new(Call {
+            courier: Arc::clone(self),
+            under,
+            listener: route.listener,
+            cx: Cx::new(envelope, attempt, route.name),
+            stage: Mutex::default(),
+        })
+    }
+
+    async fn run(&self, call: &Arc<Call>) -> layer::Outcome {
+        let last: Arc<dyn Last> = call.clone();
+        let delivery = self.layers.deliver(call.cx.clone(), last);
+        let delivery = context::scope(Context::of(call.cx.envelope()), delivery);
+        let ended = tokio::time::timeout(self.timeout, delivery).await;
+        ended.unwrap_or_else(|_| Err(call.too_slow()))
+    }
+}
+
+/// A listener about to be called, behind all layers.
+struct Call {
+    courier: Arc<Courier>,
+    under: Under,
+    listener: Arc<dyn AnyListener>,
+    cx: Cx,
+    stage: Mutex<Stage>,
+}
+
+/// How far a delivery has come.
+#[derive(Default)]
+enum Stage {
+    /// The listener was not called yet.
+    #[default]
+    Layers,
+    /// The lease was too short to call it.
+    TooLate,
+    /// It was called.
+    Listener,
+    /// It has answered.
+    Over(Result<(), Failed>),
+}
+
+impl Last for Call {
+    fn call(self: Arc<Self>) -> Delivering<'static> {
+        Box::pin(async move {
+            // Last of all: the layers may have waited for longer than the lease.
+            if !self.courier.may_start(&self.under) {
+                *self.stage() = Stage::TooLate;
+                return Err(Failure::defer(Duration::ZERO, "the lease is too short to deliver"));
+            }
+            *self.stage() = Stage::Listener;
+            let outcome = self.listener.hear(self.cx.clone(), self.courier.listeners.rules()).await;
+            let heard = outcome.as_ref().copied().map_err(failed);
+            *self.stage() = Stage::Over(heard);
+            outcome
         })
     }
 }
 
-fn unroutable(envelope: &Envelope) -> Failure {
-    let (aggregate, event) = (envelope.aggregate_type(), envelope.event_type());
-    Failure::dead(format!("no listener for {aggregate}/{event}"))
+impl Call {
+    /// What the listener said stands; without it, what the layers say.
+    fn end(&self, outcome: layer::Outcome) -> Outcome {
+        let stage = mem::take(&mut *self.stage());
+        Outcome::Judgeable(match (stage, outcome) {
+            (Stage::TooLate, _) => return Outcome::TooLate,
+            (Stage::Over(heard), outcome) => {
+                self.tell_if_changed(&heard, &outcome);
+                heard
+            }
+            (Stage::Listener, Ok(())) => {
+                Err(Failure::retry("a layer gave up on the listener and said nothing").into())
+            }
+            (Stage::Layers | Stage::Listener, outcome) => outcome.map_err(Into::into),
+        })
+    }
+
+    fn tell_if_changed(&self, heard: &Result<(), Failed>, outcome: &layer::Outcome) {
+        let event_id = self.cx.id();
+        match (heard, outcome) {
+            (Ok(()), Err(failure)) => {
+                warn!(%event_id, error = %failure, "a layer failed after the listener, which counts");
+            }
+            (Err(_), Ok(())) => {
+                warn!(%event_id, "a layer hid the failure of the listener, which counts");
+            }
+            (Ok(()), Ok(())) | (Err(_), Err(_)) => {}
+        }
+    }
+
+    fn too_slow(&self) -> Failure {
+        let who = if matches!(*self.stage(), Stage::Layers) { "layers" } else { "listener" };
+        Failure::retry(format!("the {who} took longer than {:?}", self.courier.timeout))
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(failure: &Failure) -> Failed {
+    Failed { next: failure.next(), error: ErrorText::new(&failure.to_string()) }
 }

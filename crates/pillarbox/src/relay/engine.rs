@@ -1,22 +1,25 @@
 //! The engine: one task that reads, starts deliveries, and settles what they came to.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{Id, JoinError};
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, error, warn};
 
-use super::board::{Board, Wanted};
-use super::deliver::{Courier, Outcome};
+use super::Settings;
+use super::board::Board;
+use super::careful::Careful;
+use super::deliver::{Courier, Outcome, Under};
+use super::hot::HotWork;
 use super::job::{Job, Judged};
 use super::lease::Tenure;
 use super::settle::{self, Answer};
-use super::{SECOND, Settings};
+use super::work::{Progress, Work};
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, jitter};
+use crate::observe::{Happening, Observers, Part};
 use crate::retry::{Delivered, Judge};
-use crate::store::{Pending, Read, Settle, Store};
+use crate::store::{Pending, Settle, Store};
 use crate::verdict::Failure;
 use crate::wake::Wake;
 
@@ -30,54 +33,11 @@ pub(super) struct Engine {
     pub(super) wake: Wake,
     pub(super) board: Board,
     pub(super) work: Work,
-}
-
-/// What is under way.
-#[derive(Debug)]
-pub(super) struct Work {
-    tasks: JoinSet<Progress>,
-    deliveries: HashMap<Id, Job>,
-    /// Judged, and not yet handed to a settle.
-    judged: Vec<Judged>,
-    /// In a settle that has not been answered.
-    settling: Vec<Judged>,
-    /// Verdicts that the database refuses to write, to be tried again now and then.
-    refused: Vec<Judged>,
-    /// The read under way, kept here so that a panic cannot take it along.
-    reading: Option<(Id, Wanted)>,
-    next_poll: Instant,
-    next_sweep: Instant,
-    /// After a failed read: do not read before.
-    read_pause: Option<Instant>,
-}
-
-/// What a task has to tell.
-#[derive(Debug)]
-enum Progress {
-    Delivered(Outcome),
-    Read(Result<Vec<Pending>>),
-    Settled(Answer),
-}
-
-impl Work {
-    pub(super) fn new() -> Self {
-        Self {
-            tasks: JoinSet::new(),
-            deliveries: HashMap::new(),
-            judged: Vec::new(),
-            settling: Vec::new(),
-            refused: Vec::new(),
-            reading: None,
-            next_poll: instant(),
-            next_sweep: instant(),
-            read_pause: None,
-        }
-    }
-
-    /// Events in delivery, or delivered and not yet settled.
-    fn unsettled(&self) -> usize {
-        self.deliveries.len() + self.judged.len() + self.settling.len() + self.refused.len()
-    }
+    pub(super) hot: HotWork,
+    pub(super) careful: Careful,
+    /// How many shards there are.
+    pub(super) all_shards: usize,
+    pub(super) observers: Observers,
 }
 
 impl Engine {
@@ -86,16 +46,20 @@ impl Engine {
         tokio::pin!(stop);
         loop {
             self.start_settle();
+            self.start_hot_settle();
+            self.give_back();
             if self.courier.is_live() {
                 self.start_deliveries();
+                self.start_count();
                 self.start_read();
             }
             let timer = self.next_timer();
             tokio::select! {
                 () = &mut stop => break,
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
+                Some(mail) = self.hot.next() => self.take_in_mail(mail),
                 () = self.wake.wait() => self.board.wake(),
-                () = self.tenure.changed() => self.board.hold(&self.tenure.shards()),
+                () = self.tenure.changed() => self.hold(),
                 () = sleep_until(timer) => self.tick(),
             }
         }
@@ -105,16 +69,41 @@ impl Engine {
     /// Finishes deliveries under way and writes their verdicts, as long as `drain` allows.
     async fn drain(mut self) {
         let deadline = instant() + self.settings.drain;
-        while self.work.unsettled() > 0 {
+        self.hot.stop();
+        self.tenure.leave();
+        self.hold();
+        while self.unsettled() > 0 || self.hot.is_giving_back() {
             self.start_settle();
+            self.start_hot_settle();
+            self.give_back();
             tokio::select! {
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 () = sleep_until(deadline) => {
-                    let unsettled = self.work.unsettled();
-                    warn!(unsettled, "stopped before everything was settled, it will come again");
+                    let unsettled = self.unsettled();
+                    self.observers.see(&Happening::Abandoned { unsettled });
                     return;
                 }
             }
+        }
+    }
+
+    /// Works on the shards now held, and drains those that are to be given back.
+    fn hold(&mut self) {
+        let held = self.tenure.shards();
+        self.board.hold(&held);
+        self.wake.alone(held.len() == self.all_shards);
+        self.tenure.drain(|count| self.board.drain(count));
+        let unsettled = self.settings.max_unsettled.get();
+        self.careful.took_over(self.tenure.take_lapsed(), unsettled);
+        self.leave_careful();
+    }
+
+    /// A drained shard is given back as soon as nothing of it is under way.
+    fn give_back(&mut self) {
+        let drained = self.board.drained();
+        if !drained.is_empty() {
+            self.tenure.drained(&drained);
+            self.hold();
         }
     }
 
@@ -127,6 +116,7 @@ impl Engine {
         }
         if self.work.next_sweep <= now {
             self.work.next_sweep = now + self.settings.sweep;
+            self.board.withdraw_overdue(now);
             self.board.sweep();
             self.work.judged.append(&mut self.work.refused);
         }
@@ -139,40 +129,37 @@ impl Engine {
         timers.into_iter().flatten().fold(polls, Instant::min)
     }
 
-    fn start_read(&mut self) {
-        if self.work.read_pause.is_some() {
-            return;
-        }
-        let Some(wanted) = self.board.next_read() else { return };
-        let (store, read) = (Arc::clone(&self.store), wanted.clone());
-        let patience = self.settings.lease;
-        let task = self.work.tasks.spawn(async move {
-            let reading = async {
-                match read {
-                    Wanted::Key(read) => store.read_key(&read).await,
-                    Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
-                }
-            };
-            let rows = tokio::time::timeout(patience, reading).await;
-            Progress::Read(rows.unwrap_or_else(|_| Err(no_answer())))
-        });
-        self.work.reading = Some((task.id(), wanted));
-    }
-
     fn start_deliveries(&mut self) {
         let (workers, most) = (self.settings.workers.get(), self.settings.max_unsettled.get());
-        while self.work.deliveries.len() < workers as usize && self.work.unsettled() < most as usize
+        while self.work.deliveries.len() + self.careful.to_begin() < workers as usize
+            && self.unsettled() < most as usize
         {
-            let Some((row, epoch)) = self.board.next_start() else { return };
-            self.start(row, epoch);
+            if self.waits_alone() {
+                return;
+            }
+            let started = self.start_hot(false) || self.start_from_table() || self.start_hot(true);
+            if !started {
+                return;
+            }
         }
     }
 
-    fn start(&mut self, row: Pending, epoch: Epoch) {
+    /// Events in delivery or about to be, or delivered and not yet settled.
+    fn unsettled(&self) -> usize {
+        self.work.unsettled() + self.hot.unsettled() + self.careful.to_begin()
+    }
+
+    /// Whether nothing is in delivery, and every verdict is written that can be.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.unsettled() == self.work.refused.len()
+    }
+
+    pub(super) fn start(&mut self, row: Pending, epoch: Epoch) {
         let job = Job::of(&row, epoch);
         let courier = Arc::clone(&self.courier);
         let task = self.work.tasks.spawn(async move {
-            Progress::Delivered(courier.deliver(row.shard, row.attempts, row.event).await)
+            let under = Under::Shard(row.shard);
+            Progress::Delivered(courier.deliver(under, row.attempts, row.event).await)
         });
         self.work.deliveries.insert(task.id(), job);
     }
@@ -186,9 +173,11 @@ impl Engine {
         let settlements = self.work.settling.iter().map(Judged::settlement).collect();
         let settle = Settle { owner: self.tenure.owner.clone(), settlements };
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
-        self.work.tasks.spawn(async move {
-            Progress::Settled(settle::settle_for_sure(&*store, settle, patience).await)
+        let observers = self.observers.clone();
+        let task = self.work.tasks.spawn(async move {
+            Progress::Settled(settle::settle_for_sure(&*store, settle, patience, &observers).await)
         });
+        self.work.settle = Some(task.id());
     }
 
     fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
@@ -203,6 +192,9 @@ impl Engine {
             Ok((id, Progress::Delivered(outcome))) => self.delivered(id, outcome),
             Ok((_, Progress::Read(rows))) => self.read(rows),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
+            Ok((_, Progress::HotSettled(applied))) => self.hot_settled(&applied),
+            Ok((_, Progress::Reclaimed)) => self.board.wake(),
+            Ok((_, Progress::Counted(counted))) => self.counted(counted),
             Err(panic) => self.panicked(&panic),
         }
     }
@@ -213,34 +205,35 @@ impl Engine {
             let failure = Failure::retry(format!("the listener panicked: {panic}"));
             return self.delivered(panic.id(), Outcome::Judgeable(Err(failure.into())));
         }
-        error!(error = %panic, store = self.store.name(), "the store panicked, asking it again");
+        if self.hot_settle_panicked(panic.id()) {
+            return;
+        }
+        let text = format!("the store panicked, asking it again: {panic}");
         if self.work.reading.as_ref().is_some_and(|(id, _)| *id == panic.id()) {
-            let text = panic.to_string();
             return self.read(Err(Error::new(ErrorKind::Unavailable, text)));
         }
-        // At the next sweep, for a driver that panics on these will do so again.
-        self.work.refused.append(&mut self.work.settling);
-    }
-
-    fn read(&mut self, rows: Result<Vec<Pending>>) {
-        let Some((_, wanted)) = self.work.reading.take() else { return };
-        match (rows, wanted) {
-            (Ok(rows), Wanted::Shards { shards, limit }) => {
-                self.board.take_shards(&shards, limit, rows, instant());
-            }
-            (Ok(rows), Wanted::Key(read)) => self.board.take_key(&read, rows, instant()),
-            (Err(error), wanted) => {
-                warn!(error = %error, cause = error.source_text(), "read failed, trying again");
-                self.work.read_pause = Some(instant() + self.settings.poll.min(SECOND));
-                self.board.read_failed(wanted);
-            }
+        if self.is_counting(panic.id()) {
+            return self.counted(Err(Error::new(ErrorKind::Unavailable, text)));
+        }
+        self.observers.see(&Happening::mishap(Part::Settle, text));
+        if self.work.settle == Some(panic.id()) {
+            // At the next sweep, for a driver that panics on these will do so again.
+            self.work.refused.append(&mut self.work.settling);
         }
     }
 
     fn delivered(&mut self, id: Id, outcome: Outcome) {
-        let Some(job) = self.work.deliveries.remove(&id) else { return };
+        if let Some(job) = self.work.deliveries.remove(&id) {
+            self.judge(job, outcome);
+        }
+    }
+
+    pub(super) fn judge(&mut self, job: Job, outcome: Outcome) {
         let Outcome::Judgeable(outcome) = outcome else {
-            debug!(event_id = job.event_id, "lease too short to start, left to its next owner");
+            self.observers.see(&Happening::NotStarted { event_id: (&job.event_id).into() });
+            if job.is_hot {
+                return self.hot_too_late(&job);
+            }
             self.board.put_back(&job.ticket);
             return;
         };
@@ -250,7 +243,10 @@ impl Engine {
             outcome: outcome.as_ref().copied(),
             jitter: jitter(),
         });
-        job.tell(&verdict);
+        self.observers.see(&job.happening(&verdict, &*self.courier.clock));
+        if job.is_hot {
+            return self.hot_judged(Judged { job, verdict });
+        }
         self.board.judged(&job.ticket, &verdict);
         self.work.judged.push(Judged { job, verdict });
     }
@@ -269,7 +265,7 @@ impl Engine {
                 self.overtaken(&judged, answer);
             }
         }
-        self.board.hold(&self.tenure.shards());
+        self.hold();
     }
 
     fn overtaken(&mut self, Judged { job, verdict }: &Judged, answer: &Answer) {
@@ -277,12 +273,8 @@ impl Engine {
             self.tenure.drop_shard(job.ticket.shard, job.epoch);
         }
         if !answer.applied.contains(&job.ticket.seq) {
-            warn!(event_id = job.event_id, "verdict fenced off, written before or no longer ours");
+            self.observers.see(&Happening::Fenced { event_id: (&job.event_id).into() });
         }
         self.board.overtaken(&job.ticket, verdict);
     }
-}
-
-fn no_answer() -> Error {
-    Error::new(ErrorKind::Unavailable, "the database does not answer")
 }

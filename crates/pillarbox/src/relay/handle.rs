@@ -1,10 +1,15 @@
 //! A relay in the background.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::Started;
+use super::pause::Pauses;
+use super::started::Started;
+use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
+use crate::listen::Pattern;
 use crate::wake::Wake;
 
 /// A relay that runs in the background.
@@ -27,6 +32,7 @@ use crate::wake::Wake;
 #[must_use = "a relay stops when its handle is dropped"]
 pub struct RelayHandle {
     wake: Wake,
+    pauses: Arc<Pauses>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -36,12 +42,57 @@ impl RelayHandle {
         let (stop, stopped) = oneshot::channel();
         // A dropped sender means stop as well.
         let shutdown = async { drop(stopped.await) };
-        Self { wake, stop, task: tokio::spawn(relay.run_until(shutdown)) }
+        let pauses = Arc::clone(&relay.pauses);
+        Self { wake, pauses, stop, task: tokio::spawn(relay.run_until(shutdown)) }
     }
 
     /// Tells the relay to look for events now.
     pub fn wake(&self) {
         self.wake.now();
+    }
+
+    /// Puts off the events of a route, `order/order.placed` or a [`Pattern`], until it resumes.
+    ///
+    /// They are deferred, and no attempt is counted; a delivery under way is finished. All other
+    /// events go on, but not past one with the same key. It holds for this relay and its life;
+    /// pausing twice is pausing once.
+    ///
+    /// # Examples
+    /// ```
+    /// use pillarbox::{Listeners, MemoryStore, Relay};
+    ///
+    /// # tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+    /// let relay = Relay::new(MemoryStore::new(), Listeners::new()).spawn().await?;
+    ///
+    /// relay.pause("payment.*")?;
+    /// assert_eq!(relay.paused().len(), 1);
+    /// assert!(relay.resume("payment.*")?);
+    /// # relay.stop().await?;
+    /// # Ok::<(), pillarbox::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when it is not a pattern, or 256 others are paused.
+    pub fn pause(&self, route: impl TryInto<Pattern, Error: Into<Error>>) -> Result<()> {
+        self.pauses.pause(route.try_into().map_err(Into::into)?, instant())
+    }
+
+    /// Ends a pause, named as it was paused; says whether there was one.
+    ///
+    /// What was put off comes again within as long as the pause has lasted, half a second at
+    /// least and ten at most.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when it is not a pattern.
+    pub fn resume(&self, route: impl TryInto<Pattern, Error: Into<Error>>) -> Result<bool> {
+        Ok(self.pauses.resume(&route.try_into().map_err(Into::into)?))
+    }
+
+    /// What is paused.
+    pub fn paused(&self) -> Vec<Pattern> {
+        self.pauses.all()
     }
 
     /// Whether it still runs.

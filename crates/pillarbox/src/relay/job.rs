@@ -1,10 +1,17 @@
 //! One delivery, from its start to its verdict.
 
-use tracing::{debug, error, warn};
+use std::borrow::Cow;
+
+use tokio::time::Instant;
 
 use super::board::Ticket;
+use crate::clock::{Clock, Timestamp, instant};
+use crate::context::Context;
+use crate::envelope::Envelope;
 use crate::id::{Epoch, Token};
+use crate::observe::{Attempt, Happening};
 use crate::store::{Pending, Settlement};
+use crate::tx::{Hot, Place};
 use crate::verdict::Verdict;
 
 /// A delivery under way, kept here so that a panic cannot take it along.
@@ -16,6 +23,13 @@ pub(super) struct Job {
     pub(super) attempts: u32,
     pub(super) event_id: String,
     pub(super) route: Option<String>,
+    /// Under the lease of its row, not of its shard.
+    pub(super) is_hot: bool,
+    /// Where in the route the event type begins.
+    type_at: usize,
+    occurred_at: Option<Timestamp>,
+    traceparent: Option<String>,
+    started: Instant,
 }
 
 /// A delivery that is over, with the verdict that is to be written.
@@ -27,48 +41,78 @@ pub(super) struct Judged {
 
 impl Job {
     pub(super) fn of(row: &Pending, epoch: Epoch) -> Self {
-        let (event_id, route) = match &row.event {
-            Ok(envelope) => {
-                let route = format!("{}/{}", envelope.aggregate_type(), envelope.event_type());
-                (envelope.event_id().to_string(), Some(route))
-            }
-            Err(bad) => (bad.event_id.clone(), None),
+        let envelope = row.event.as_ref().ok();
+        let event_id = match &row.event {
+            Ok(envelope) => envelope.event_id().to_string(),
+            Err(bad) => bad.event_id.clone(),
         };
-        let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key.clone() };
-        Self { ticket, epoch, token: row.token, attempts: row.attempts, event_id, route }
-    }
-
-    /// Says in the log what became of it.
-    pub(super) fn tell(&self, verdict: &Verdict) {
-        let (event_id, attempt) = (&self.event_id, self.attempts.saturating_add(1));
-        match verdict {
-            Verdict::Done | Verdict::Delete => debug!(event_id, attempt, "delivered"),
-            Verdict::Retry { delay, error } => {
-                warn!(
-                    event_id,
-                    attempt,
-                    ?delay,
-                    error = error.as_str(),
-                    "delivery failed, will retry"
-                );
-            }
-            Verdict::Defer { delay, error } => {
-                debug!(event_id, attempt, ?delay, error = error.as_str(), "delivery deferred");
-            }
-            Verdict::Dead { error } => {
-                let (error, route) = (error.as_str(), self.route.as_deref());
-                error!(event_id, attempt, error, route, "event given up, a dead letter");
-            }
-            Verdict::Held { error } => {
-                error!(
-                    event_id,
-                    attempt,
-                    error = error.as_str(),
-                    "event given up, its key is held"
-                );
-            }
+        Self {
+            ticket: Ticket::from(row),
+            epoch,
+            token: row.token,
+            attempts: row.attempts,
+            event_id,
+            route: envelope.map(route),
+            type_at: envelope.map_or(0, |event| event.aggregate_type().as_str().len() + 1),
+            occurred_at: envelope.and_then(Envelope::moment),
+            traceparent: envelope.and_then(Context::traceparent_of).map(str::to_owned),
+            started: instant(),
+            is_hot: false,
         }
     }
+
+    pub(super) fn of_hot(envelope: &Envelope, place: Place) -> Self {
+        Self {
+            ticket: Ticket { seq: place.seq, shard: place.shard, key: None },
+            epoch: Epoch(0),
+            token: Hot::TOKEN,
+            attempts: 0,
+            event_id: envelope.event_id().to_string(),
+            route: Some(route(envelope)),
+            type_at: envelope.aggregate_type().as_str().len() + 1,
+            occurred_at: envelope.moment(),
+            traceparent: Context::traceparent_of(envelope).map(str::to_owned),
+            started: instant(),
+            is_hot: true,
+        }
+    }
+
+    /// What became of it.
+    pub(super) fn happening<'a>(
+        &'a self,
+        verdict: &'a Verdict,
+        clock: &dyn Clock,
+    ) -> Happening<'a> {
+        let attempt = self.attempt(clock);
+        match verdict {
+            Verdict::Done | Verdict::Delete => Happening::Delivered(attempt),
+            Verdict::Retry { delay, error } => {
+                Happening::Retried { attempt, delay: *delay, error: error.as_str().into() }
+            }
+            Verdict::Defer { delay, error } => {
+                Happening::Deferred { attempt, delay: *delay, error: error.as_str().into() }
+            }
+            Verdict::Dead { error } => Happening::Dead { attempt, error: error.as_str().into() },
+            Verdict::Held { error } => Happening::Held { attempt, error: error.as_str().into() },
+        }
+    }
+
+    fn attempt(&self, clock: &dyn Clock) -> Attempt<'_> {
+        let route = self.route.as_deref();
+        Attempt {
+            event_id: Cow::Borrowed(&self.event_id),
+            event_type: route.and_then(|route| route.get(self.type_at..)).map(Cow::Borrowed),
+            route: route.map(Cow::Borrowed),
+            number: self.attempts.saturating_add(1),
+            took: instant() - self.started,
+            lag: self.occurred_at.map(|moment| clock.now().since(moment)),
+            traceparent: self.traceparent.as_deref().map(Cow::Borrowed),
+        }
+    }
+}
+
+fn route(envelope: &Envelope) -> String {
+    format!("{}/{}", envelope.aggregate_type(), envelope.event_type())
 }
 
 impl Judged {

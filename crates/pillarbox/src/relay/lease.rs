@@ -1,19 +1,22 @@
-//! The lease: staying alive, taking shards, and knowing when both are over.
+//! The lease: what this relay holds, what it gives back, and when both are over.
+
+mod heartbeat;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::sync::Notify;
-use tracing::{error, info, warn};
+use tokio::{sync::Notify, time::Instant};
 
-use super::handle::AbortOnDrop;
-use crate::clock::{Clock, Deadline};
-use crate::error::Result;
+pub(super) use self::heartbeat::Heartbeat;
+use crate::clock::{Clock, Deadline, instant};
+use crate::hot::Holds;
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::store::{Join, Layout, Lease, Mode, Origin, Renewal, Store, Take};
+use crate::store::{Holding, Origin};
 
 /// What this relay holds, shared between the task that renews it and the one that relies on it.
 #[derive(Debug)]
@@ -21,12 +24,25 @@ pub(super) struct Tenure {
     pub(super) owner: OwnerId,
     state: Mutex<Held>,
     changed: Notify,
+    /// There is something to give back.
+    given: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     deadline: Option<Deadline>,
+    /// When to renew; `None` = now.
+    renew_at: Option<Instant>,
     shards: BTreeMap<ShardId, Epoch>,
+    /// Shards whose owner died, until they are asked for.
+    lapsed: Vec<ShardId>,
+    /// How many shards are to be drained, and have not been chosen yet.
+    to_drain: usize,
+    /// Nothing new of these is started.
+    draining: BTreeSet<ShardId>,
+    /// Nothing of these is under way any more. Held until the database says that they are not.
+    drained: Vec<Holding>,
+    is_leaving: bool,
 }
 
 impl Tenure {
@@ -35,6 +51,7 @@ impl Tenure {
             owner: OwnerId::generate(),
             state: Mutex::default(),
             changed: Notify::new(),
+            given: Notify::new(),
         })
     }
 
@@ -52,15 +69,49 @@ impl Tenure {
         self.held().shards.clone()
     }
 
+    /// The shards that were taken over from an owner that died, since this was last asked.
+    pub(super) fn take_lapsed(&self) -> Vec<ShardId> {
+        std::mem::take(&mut self.held().lapsed)
+    }
+
     /// A settle was refused: the shard is another's, unless it was taken again since.
     pub(super) fn drop_shard(&self, shard: ShardId, refused: Epoch) {
         let mut held = self.held();
         if held.shards.get(&shard) == Some(&refused) {
             held.shards.remove(&shard);
+            held.draining.remove(&shard);
         }
     }
 
-    /// Waits until other shards are held than before.
+    /// Lets `choose` say which shards are drained, where some are to be.
+    pub(super) fn drain(&self, choose: impl FnOnce(usize) -> Vec<ShardId>) {
+        let mut held = self.held();
+        let count = std::mem::take(&mut held.to_drain);
+        if count > 0 {
+            held.draining.extend(choose(count));
+        }
+    }
+
+    /// Nothing of these shards is under way any more: the heartbeat gives them back.
+    pub(super) fn drained(&self, shards: &[ShardId]) {
+        let mut held = self.held();
+        for shard in shards {
+            held.draining.remove(shard);
+            if let Some(epoch) = held.shards.remove(shard) {
+                held.drained.push(Holding { shard: *shard, epoch, origin: Origin::Free });
+            }
+        }
+        self.given.notify_one();
+    }
+
+    /// From now on this relay takes no shards, and drains those it has.
+    pub(super) fn leave(&self) {
+        let mut held = self.held();
+        (held.is_leaving, held.to_drain, held.renew_at) = (true, usize::MAX, None);
+        self.given.notify_one();
+    }
+
+    /// Waits until other shards are held than before, or some are to be drained.
     ///
     /// # Cancel safety
     /// A dropped wait loses no change.
@@ -68,190 +119,62 @@ impl Tenure {
         self.changed.notified().await;
     }
 
+    /// Says of how many of them the owner died.
+    fn took(&self, taken: &[Holding]) -> usize {
+        let lapsed = taken.iter().filter(|holding| holding.origin == Origin::Lapsed);
+        let lapsed: Vec<ShardId> = lapsed.map(|holding| holding.shard).collect();
+        let count = lapsed.len();
+        let mut held = self.held();
+        held.shards.extend(taken.iter().map(|holding| (holding.shard, holding.epoch)));
+        held.lapsed.extend(lapsed);
+        self.changed.notify_one();
+        count
+    }
+
+    fn shed(&self, count: usize) {
+        let mut held = self.held();
+        held.to_drain = held.to_drain.saturating_add(count);
+        self.changed.notify_one();
+    }
+
+    fn renewed(&self, deadline: Deadline, pause: Duration) {
+        let mut held = self.held();
+        (held.deadline, held.renew_at) = (Some(deadline), Some(instant() + pause));
+    }
+
+    fn is_renewal_due(&self) -> bool {
+        self.held().renew_at.is_none_or(|when| when <= instant())
+    }
+
+    fn lose_everything(&self) {
+        let mut held = self.held();
+        *held = Held { is_leaving: held.is_leaving, ..Held::default() };
+        self.changed.notify_one();
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Renews the lease and takes shards, for as long as it runs.
-#[derive(Debug)]
-pub(super) struct Heartbeat {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) tenure: Arc<Tenure>,
-    pub(super) layout: Layout,
-    pub(super) length: Duration,
-    pub(super) poll: Duration,
-}
-
-impl Heartbeat {
-    /// Enters this owner.
-    pub(super) async fn join(&self) -> Result<()> {
-        let deadline = Deadline::after(&*self.clock, self.length);
-        self.store.join(&Join { lease: self.lease(), mode: Mode::default() }).await?;
-        self.tenure.held().deadline = Some(deadline);
-        Ok(())
-    }
-
-    /// Beats until it is dropped; a beat that panics is not the last one.
-    pub(super) async fn run(self) {
-        let heartbeat = Arc::new(self);
-        loop {
-            let beats = Arc::clone(&heartbeat);
-            let mut beating = AbortOnDrop(tokio::spawn(async move { beats.keep_beating().await }));
-            if let Err(panic) = (&mut beating.0).await {
-                error!(error = %panic, "the heartbeat ended, starting it again");
-            }
-            tokio::time::sleep(heartbeat.length / 10).await;
-        }
-    }
-
-    async fn keep_beating(&self) {
-        loop {
-            let pause = match tokio::time::timeout(self.length / 3, self.beat()).await {
-                Ok(Ok(())) => self.pause(),
-                Ok(Err(error)) => {
-                    warn!(error = %error, cause = error.source_text(), "lease not renewed");
-                    self.length / 10
-                }
-                Err(_) => {
-                    warn!("lease not renewed, the database does not answer");
-                    self.length / 10
-                }
-            };
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    /// Renews, then takes what is free.
-    pub(super) async fn beat(&self) -> Result<()> {
-        // Counted from before the request: the database can only count from later.
-        let deadline = Deadline::after(&*self.clock, self.length);
-        match self.store.renew(&self.lease()).await? {
-            Renewal::Kept => self.tenure.held().deadline = Some(deadline),
-            Renewal::Lost => return self.start_over().await,
-        }
-        self.take().await
-    }
-
-    async fn start_over(&self) -> Result<()> {
-        warn!(owner = %self.tenure.owner, "lease lost, another relay may have taken over");
-        *self.tenure.held() = Held::default();
-        self.tenure.changed.notify_one();
-        self.join().await?;
-        self.take().await
-    }
-
-    async fn take(&self) -> Result<()> {
-        let held = self.tenure.held().shards.len();
-        let most = usize::from(self.layout.shards.get()).saturating_sub(held);
-        let Ok(most @ 1..) = u16::try_from(most) else { return Ok(()) };
-        let held = self.tenure.held().shards.keys().copied().collect();
-        let take = Take { owner: self.tenure.owner.clone(), most, held };
-        let taken = self.store.take(&take).await?;
-        if taken.is_empty() {
-            return Ok(());
-        }
-        let lapsed = taken.iter().filter(|holding| holding.origin == Origin::Lapsed).count();
-        info!(owner = %self.tenure.owner, shards = taken.len(), lapsed, "shards taken");
-        let taken = taken.iter().map(|holding| (holding.shard, holding.epoch));
-        self.tenure.held().shards.extend(taken);
-        self.tenure.changed.notify_one();
-        Ok(())
-    }
-
-    /// A third of the lease; shorter while shards are missing, so that a lapse is noticed soon.
-    fn pause(&self) -> Duration {
-        let missing = self.tenure.held().shards.len() < usize::from(self.layout.shards.get());
-        if missing { self.poll.min(self.length / 3) } else { self.length / 3 }
-    }
-
-    fn lease(&self) -> Lease {
-        Lease {
-            owner: self.tenure.owner.clone(),
-            length: self.length,
-            wants: self.layout.shards.get(),
-        }
+impl Holds for Tenure {
+    fn epoch(&self, shard: ShardId) -> Option<Epoch> {
+        let held = self.held();
+        let stays = !held.is_leaving && !held.draining.contains(&shard);
+        held.shards.get(&shard).copied().filter(|_| stays)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::num::NonZeroU16;
-
-    use super::*;
-    use crate::clock::{SystemClock, Timestamp};
-    use crate::store::memory::MemoryStore;
-
-    /// A database whose clock a test turns.
-    #[derive(Clone, Debug)]
-    struct Turned(Arc<Mutex<Timestamp>>);
-
-    impl Clock for Turned {
-        fn now(&self) -> Timestamp {
-            *self.0.lock().unwrap()
-        }
+impl Held {
+    /// How many shards it means to keep.
+    fn kept(&self) -> u16 {
+        let going = self.draining.len().saturating_add(self.to_drain);
+        u16::try_from(self.shards.len().saturating_sub(going)).unwrap_or(u16::MAX)
     }
 
-    fn relay(store: &MemoryStore) -> Heartbeat {
-        Heartbeat {
-            store: Arc::new(store.clone()),
-            clock: Arc::new(SystemClock),
-            tenure: Tenure::new(),
-            layout: Layout { shards: NonZeroU16::new(64).unwrap(), mode: Mode::default() },
-            length: Duration::from_secs(15),
-            poll: Duration::from_millis(500),
-        }
+    /// Every shard that the database knows as its own.
+    fn owned(&self) -> Vec<ShardId> {
+        let drained = self.drained.iter().map(|holding| holding.shard);
+        self.shards.keys().copied().chain(drained).collect()
     }
-
-    #[tokio::test]
-    async fn a_relay_that_was_overslept_gives_up_and_starts_over() {
-        let clock = Turned(Arc::new(Mutex::new(SystemClock.now())));
-        let store = MemoryStore::with_clock(clock.clone());
-        let (sleeper, heir) = (relay(&store), relay(&store));
-        sleeper.join().await.unwrap();
-        sleeper.beat().await.unwrap();
-        assert_eq!(sleeper.tenure.shards().len(), 64);
-
-        let later = clock.now().saturating_add(Duration::from_secs(16));
-        *clock.0.lock().unwrap() = later;
-        heir.join().await.unwrap();
-        heir.beat().await.unwrap();
-        sleeper.beat().await.unwrap();
-
-        assert_eq!(heir.tenure.shards().len(), 64);
-        assert!(sleeper.tenure.shards().is_empty(), "what it held is another's now");
-        store.leave(&heir.tenure.owner).await.unwrap();
-        sleeper.beat().await.unwrap();
-        let epochs: Vec<_> = sleeper.tenure.shards().into_values().collect();
-        assert_eq!(epochs, vec![Epoch(3); 64], "each change of hands has an epoch of its own");
-    }
-
-    #[tokio::test]
-    async fn a_shard_taken_again_is_not_dropped_by_an_old_refusal() {
-        let tenure = Tenure::new();
-        tenure.held().shards.insert(ShardId(1), Epoch(7));
-
-        tenure.drop_shard(ShardId(1), Epoch(6));
-        assert_eq!(tenure.shards().len(), 1);
-        tenure.drop_shard(ShardId(1), Epoch(7));
-        assert!(tenure.shards().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nothing_starts_once_the_lease_may_have_run_out() {
-        let store = MemoryStore::new();
-        let heartbeat = relay(&store);
-        let may_start = || heartbeat.tenure.may_start(&SystemClock, ShardId(0), SECOND);
-        assert!(!may_start(), "there is no lease yet");
-        heartbeat.join().await.unwrap();
-        heartbeat.beat().await.unwrap();
-        assert!(may_start());
-
-        tokio::time::advance(Duration::from_millis(14_500)).await;
-
-        assert!(!may_start(), "less than the margin is left");
-    }
-
-    const SECOND: Duration = Duration::from_secs(1);
 }

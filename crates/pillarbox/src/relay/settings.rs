@@ -1,13 +1,22 @@
 //! The numbers an operator may turn.
 
+mod preset;
+#[cfg(test)]
+mod tests;
+
 use std::{num::NonZeroU32, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::listen::Unroutable;
 use crate::retry::OnDead;
+use crate::store::{ClaimMode, Order};
 
 /// The numbers of a relay. In files, durations are whole milliseconds: `lease_ms = 15000`.
+///
+/// The defaults suit any number of processes. [`one_process`](Self::one_process) and
+/// [`many_processes`](Self::many_processes) know more, and say what they trade.
 ///
 /// # Examples
 /// ```
@@ -20,6 +29,18 @@ use crate::retry::OnDead;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// How this relay comes by rows: `shards`, or `rows` for slow, uneven listeners.
+    ///
+    /// The same for all relays of the tables: the first one to work on them sets it for good, and
+    /// one with another setting does not start. `Store::configure` changes it later, while no relay
+    /// runs. With `none` a relay does not start at all: another program reads the tables. Defaults
+    /// to `shards`.
+    pub claim: ClaimMode,
+    /// What is delivered in order: each `key`, or `none`.
+    ///
+    /// Say `none` where no listener minds which event comes first; it needs `claim = rows`. As
+    /// `claim`, it is the same for all relays of the tables. Defaults to `key`.
+    pub order: Order,
     /// How long this relay's shards stay its own without a sign of life.
     ///
     /// Lower it to recover faster from a crash; it must be at least `delivery_timeout` + `margin`.
@@ -67,20 +88,63 @@ pub struct Settings {
     ///
     /// Defaults to 10.
     pub max_attempts: NonZeroU32,
+    /// How many relays in a row may die in the delivery of an event before it is given up.
+    ///
+    /// Relays that are killed for other reasons seldom die over the same event again; raise it where
+    /// they are killed often. Defaults to 5.
+    pub max_crashes: NonZeroU32,
     /// What becomes of a keyed event that was given up.
     ///
     /// Defaults to holding its key.
     pub on_dead: OnDead,
+    /// What becomes of an event that nobody here can read yet.
+    ///
+    /// Let it wait while an upgrade rolls out. Defaults to a dead letter at once.
+    pub unroutable: Unroutable,
     /// How long delivered rows are kept; zero deletes them at once, which costs least.
     ///
-    /// [`Store::purge`](crate::Store::purge) removes older ones. Defaults to 7 days.
+    /// With `claim = none` it counts for every event, in any state, and zero is refused. An event
+    /// id given twice is noticed within it. Defaults to 7 days.
     #[serde(rename = "retention_done_ms", with = "millis")]
     pub retention_done: Duration,
+    /// How long dead letters are kept that hold no key; those that hold one stay.
+    ///
+    /// Raise it above the time you need to notice and replay them. Defaults to 30 days.
+    #[serde(rename = "retention_dead_ms", with = "millis")]
+    pub retention_dead: Duration,
+    /// How long the trail of failures and operations is kept.
+    ///
+    /// Defaults to 30 days.
+    #[serde(rename = "retention_audit_ms", with = "millis")]
+    pub retention_audit: Duration,
+    /// How long inboxes remember what they took in; later, a duplicate has its effect again.
+    ///
+    /// Raise it above the longest time after which a source may send again. Defaults to 30 days.
+    #[serde(rename = "retention_inbox_ms", with = "millis")]
+    pub retention_inbox: Duration,
+    /// How often to delete what is past its retention, give or take a half by chance.
+    ///
+    /// Raise it where the database has quiet hours; a year is as good as never. Defaults to 1
+    /// minute.
+    #[serde(rename = "purge_every_ms", with = "millis")]
+    pub purge_every: Duration,
+    /// How many rows one statement deletes at most; 10,000 at most, not to hold locks for long.
+    ///
+    /// Defaults to 500.
+    pub purge_batch: NonZeroU32,
+    /// How often to count what there is, give or take a half by chance.
+    ///
+    /// Counting costs more the more is pending; it never takes more than a twentieth of one
+    /// connection. Defaults to 15 seconds.
+    #[serde(rename = "gauges_every_ms", with = "millis")]
+    pub gauges_every: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            claim: ClaimMode::Shards,
+            order: Order::Key,
             lease: Duration::from_secs(15),
             delivery_timeout: Duration::from_secs(10),
             margin: Duration::from_secs(1),
@@ -91,14 +155,27 @@ impl Default for Settings {
             workers: count(4),
             drain: Duration::from_secs(5),
             max_attempts: count(10),
+            max_crashes: count(5),
             on_dead: OnDead::Hold,
-            retention_done: Duration::from_secs(7 * 86_400),
+            unroutable: Unroutable::Dead,
+            retention_done: Duration::from_secs(7 * DAY),
+            retention_dead: Duration::from_secs(30 * DAY),
+            retention_audit: Duration::from_secs(30 * DAY),
+            retention_inbox: Duration::from_secs(30 * DAY),
+            purge_every: Duration::from_secs(60),
+            purge_batch: count(500),
+            gauges_every: Duration::from_secs(15),
         }
     }
 }
 
+const DAY: u64 = 86_400;
+
 /// Longer waits are mistakes, and would overflow a clock.
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+const LONGEST: Duration = Duration::from_secs(366 * DAY);
+
+/// One statement that deletes more rows keeps others waiting.
+const MOST_PURGED: u32 = 10_000;
 
 const fn count(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).expect("a default is not zero")
@@ -110,19 +187,45 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::Configuration`], with the numbers in the message.
     pub fn check(&self) -> Result<()> {
-        let needed = self.delivery_timeout.saturating_add(self.margin);
-        if self.lease < needed {
+        self.check_lease()?;
+        self.check_waits()?;
+        self.check_upkeep()?;
+        if (self.claim, self.order) == (ClaimMode::Shards, Order::None) {
+            return refuse(
+                "order is none, and who owns shards delivers in order: set claim to rows, or \
+                 order to key"
+                    .to_owned(),
+            );
+        }
+        if self.workers > self.max_unsettled {
             return refuse(format!(
-                "lease ({:?}) is shorter than delivery_timeout + margin ({:?} + {:?}): \
-                 a delivery could outlive it; raise lease to at least {needed:?}",
-                self.lease, self.delivery_timeout, self.margin
+                "workers ({}) exceed max_unsettled ({}): the rest could never start",
+                self.workers, self.max_unsettled
             ));
         }
+        Ok(())
+    }
+
+    fn check_lease(&self) -> Result<()> {
+        let needed = self.delivery_timeout.saturating_add(self.margin);
+        if self.lease >= needed {
+            return Ok(());
+        }
+        refuse(format!(
+            "lease ({:?}) is shorter than delivery_timeout + margin ({:?} + {:?}): \
+             a delivery could outlive it; raise lease to at least {needed:?}",
+            self.lease, self.delivery_timeout, self.margin
+        ))
+    }
+
+    fn check_waits(&self) -> Result<()> {
         let positive = [
             ("delivery_timeout", self.delivery_timeout),
             ("margin", self.margin),
             ("poll", self.poll),
             ("sweep", self.sweep),
+            ("purge_every", self.purge_every),
+            ("gauges_every", self.gauges_every),
         ];
         if let Some((name, _)) = positive.iter().find(|(_, value)| value.is_zero()) {
             return refuse(format!("{name} is zero: give it a positive duration"));
@@ -132,10 +235,26 @@ impl Settings {
         if let Some((name, value)) = durations.find(|(_, value)| *value > LONGEST) {
             return refuse(format!("{name} ({value:?}) is longer than a year: lower it"));
         }
-        if self.workers > self.max_unsettled {
+        Ok(())
+    }
+
+    fn check_upkeep(&self) -> Result<()> {
+        let kept = [
+            ("retention_dead", "dead letters", self.retention_dead),
+            ("retention_audit", "the trail of a failure", self.retention_audit),
+            ("retention_inbox", "what an inbox has noted", self.retention_inbox),
+        ];
+        if let Some((name, what, _)) = kept.iter().find(|(_, _, value)| value.is_zero()) {
             return refuse(format!(
-                "workers ({}) exceed max_unsettled ({}): the rest could never start",
-                self.workers, self.max_unsettled
+                "{name} is zero: {what} would be gone before anybody could use it; give it a \
+                 positive duration"
+            ));
+        }
+        if self.purge_batch.get() > MOST_PURGED {
+            return refuse(format!(
+                "purge_batch ({}) is more than {MOST_PURGED}: one statement would hold its locks \
+                 for too long; lower it, a purge takes as many batches as it needs",
+                self.purge_batch
             ));
         }
         Ok(())
@@ -158,46 +277,5 @@ mod millis {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         u64::deserialize(from).map(Duration::from_millis)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_defaults_agree_with_each_other() {
-        Settings::default().check().unwrap();
-    }
-
-    #[test]
-    fn a_lease_shorter_than_a_delivery_is_refused_with_the_numbers() {
-        let settings = Settings { lease: Duration::from_secs(5), ..Settings::default() };
-
-        let message = settings.check().unwrap_err().to_string();
-
-        assert!(message.starts_with("lease (5s) is shorter than"), "{message}");
-        assert!(message.ends_with("raise lease to at least 11s"), "{message}");
-    }
-
-    #[test]
-    fn contradictions_are_refused() {
-        let zero = Settings { poll: Duration::ZERO, ..Settings::default() };
-        let crowded = Settings { workers: count(3000), ..Settings::default() };
-
-        let endless = Settings { delivery_timeout: Duration::MAX, ..Settings::default() };
-        assert_eq!(endless.check().unwrap_err().kind(), ErrorKind::Configuration);
-        let patient = Settings { drain: Duration::MAX, ..Settings::default() };
-        assert_eq!(patient.check().unwrap_err().kind(), ErrorKind::Configuration);
-        assert_eq!(zero.check().unwrap_err().kind(), ErrorKind::Configuration);
-        assert_eq!(crowded.check().unwrap_err().kind(), ErrorKind::Configuration);
-    }
-
-    #[test]
-    fn files_speak_in_milliseconds_and_misspelt_keys_are_refused() {
-        let settings: Settings = serde_json::from_str(r#"{"poll_ms": 50, "workers": 8}"#).unwrap();
-
-        assert_eq!(settings.poll, Duration::from_millis(50));
-        assert!(serde_json::from_str::<Settings>(r#"{"pol_ms": 50}"#).is_err());
     }
 }

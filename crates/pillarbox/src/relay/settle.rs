@@ -2,11 +2,12 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use tracing::{error, warn};
-
+use super::read::no_answer;
+use crate::clock::instant;
 use crate::error::{Error, Result};
 use crate::id::{Seq, ShardId};
-use crate::store::{Settle, Settled, Settlement, Store};
+use crate::observe::{Happening, Observers, Part};
+use crate::store::{Settle, Settled, Store};
 
 /// What became of a batch of verdicts.
 #[derive(Debug, Default)]
@@ -25,54 +26,67 @@ pub(super) async fn settle_for_sure(
     store: &dyn Store,
     settle: Settle,
     patience: Duration,
+    observers: &Observers,
 ) -> Answer {
     let mut answer = Answer::default();
     let mut batches = vec![settle.settlements];
     while let Some(settlements) = batches.pop() {
         let settle = Settle { owner: settle.owner.clone(), settlements };
-        match answered(store, &settle, patience).await {
+        let ask = || write(store, &settle, observers);
+        match answered(u32::MAX, patience, observers, ask).await {
             Ok(settled) => {
                 answer.applied.extend(settled.applied);
                 answer.refused.extend(settled.refused);
             }
-            Err(error) => split(settle.settlements, &error, &mut batches, &mut answer),
+            Err(error) if settle.settlements.len() <= 1 => {
+                let seqs = settle.settlements.iter().map(|it| it.seq);
+                answer.failed.extend(seqs.map(|seq| give_up(seq, &error, observers)));
+            }
+            Err(_) => split(settle.settlements, &mut batches),
         }
     }
     answer
 }
 
-/// Asks again while the error is one that passes.
-async fn answered(store: &dyn Store, settle: &Settle, patience: Duration) -> Result<Settled> {
+/// Writes a batch, and tells how long the database took.
+async fn write(store: &dyn Store, settle: &Settle, observers: &Observers) -> Result<Settled> {
+    let start = instant();
+    let settled = store.settle(settle).await?;
+    let (rows, took) = (settled.applied.len(), instant() - start);
+    observers.see(&Happening::Settled { rows, took });
+    Ok(settled)
+}
+
+/// Asks again while the error is one that passes, up to so many times.
+pub(super) async fn answered<T, F: Future<Output = Result<T>>>(
+    tries: u32,
+    patience: Duration,
+    observers: &Observers,
+    ask: impl Fn() -> F,
+) -> Result<T> {
     let mut pause = Duration::from_millis(50);
-    loop {
-        let (events, tried) = (settle.settlements.len(), store.settle(settle));
-        match tokio::time::timeout(patience, tried).await {
+    for _ in 1..tries {
+        match tokio::time::timeout(patience, ask()).await {
             Ok(Err(error)) if error.is_transient() => {
-                let cause = error.source_text();
-                warn!(error = %error, cause, events, "settle failed, trying again");
+                observers.see(&Happening::trouble(Part::Settle, &error));
             }
             Ok(answer) => return answer,
-            Err(_) => warn!(events, "settle not answered, trying again"),
+            Err(_) => observers.see(&Happening::mishap(Part::Settle, "settle not answered")),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }
+    tokio::time::timeout(patience, ask()).await.unwrap_or_else(|_| Err(no_answer()))
 }
 
-fn split(
-    mut settlements: Vec<Settlement>,
-    error: &Error,
-    batches: &mut Vec<Vec<Settlement>>,
-    answer: &mut Answer,
-) {
-    if settlements.len() > 1 {
-        batches.push(settlements.split_off(settlements.len() / 2));
-        batches.push(settlements);
-        return;
-    }
-    for Settlement { seq, .. } in settlements {
-        let (seq_number, cause) = (seq.0, error.source_text());
-        error!(error = %error, cause, seq = seq_number, "verdict refused by the database");
-        answer.failed.insert(seq);
-    }
+pub(super) fn split<T>(mut batch: Vec<T>, batches: &mut Vec<Vec<T>>) {
+    batches.push(batch.split_off(batch.len() / 2));
+    batches.push(batch);
+}
+
+/// The one that cannot be written stands alone now.
+pub(super) fn give_up(seq: Seq, error: &Error, observers: &Observers) -> Seq {
+    let error = format!("{error}: {}", error.source_text());
+    observers.see(&Happening::VerdictRefused { seq, error: error.into() });
+    seq
 }

@@ -13,15 +13,61 @@ pub struct Claim {
     pub owner: OwnerId,
     /// For how long from now, by the database's clock.
     pub length: Duration,
-    /// From which shards, the most wanted first. Turn the order from claim to claim, so that no
-    /// shard is always the last.
+    /// From which shards, the most wanted first; [`Claim::turn`] says which they are next.
     pub shards: Vec<ShardId>,
+    /// In the first shard only keys after this one, byte by byte, are looked at. It has a meaning
+    /// in the order of keys only.
+    pub after: Option<String>,
     /// How many rows at most, of all shards together.
     pub limit: u32,
     /// Whether only the head of a key is to be had: its oldest row that is not final. A row that
     /// becomes the head later, by a replay or by a commit that came late, is to be had while a
     /// younger one of its key is still in someone's hands.
+    ///
+    /// A shard's keys are looked at one after the other, and then what has no key; without order
+    /// its rows are, from the oldest on. What is given comes by shard and by age.
     pub order: Order,
+}
+
+impl Claim {
+    /// Turns to where this claim ended, so that the next one leaves no shard and no key out, however
+    /// much there is in front of them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use pillarbox::store::{Claim, Order};
+    /// use pillarbox::{OwnerId, ShardId};
+    ///
+    /// let mut claim = Claim {
+    ///     owner: OwnerId::generate(),
+    ///     length: Duration::from_secs(15),
+    ///     shards: vec![ShardId(0), ShardId(1), ShardId(2)],
+    ///     after: None,
+    ///     limit: 100,
+    ///     order: Order::Key,
+    /// };
+    /// // `store.claim(&claim)` gave nothing, so the next one begins in the next shard.
+    /// claim.turn(&[]);
+    /// assert_eq!(claim.shards, [ShardId(1), ShardId(2), ShardId(0)]);
+    /// ```
+    pub fn turn(&mut self, claimed: &[Pending]) {
+        self.after = None;
+        if self.shards.is_empty() {
+            return;
+        }
+        let is_full = u32::try_from(claimed.len()).is_ok_and(|count| count >= self.limit);
+        let Some(last) = claimed.last().filter(|_| is_full && self.order == Order::Key) else {
+            return self.shards.rotate_left(1);
+        };
+        let place = self.shards.iter().position(|shard| *shard == last.shard).unwrap_or_default();
+        self.shards.rotate_left(place);
+        let keys = claimed.iter().filter(|row| row.shard == last.shard).map(|row| &row.key);
+        // What has no key comes last: then this shard was seen to its end.
+        match keys.max_by_key(|key| (key.is_none(), *key)) {
+            Some(Some(key)) => self.after = Some(key.clone()),
+            _ => self.shards.rotate_left(1),
+        }
+    }
 }
 
 /// A row that is leased to an owner, under the token that its claim gave it.
@@ -70,4 +116,72 @@ pub struct RowVerdict {
     pub verdict: Verdict,
     /// The route that delivered it.
     pub settled_by: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::BadRow;
+    use crate::store::Status;
+
+    fn claim(order: Order) -> Claim {
+        Claim {
+            owner: OwnerId::generate(),
+            length: Duration::from_secs(1),
+            shards: vec![ShardId(5), ShardId(6), ShardId(7)],
+            after: Some("k".to_owned()),
+            limit: 3,
+            order,
+        }
+    }
+
+    fn row(shard: i16, seq: i64, key: Option<&str>) -> Pending {
+        Pending {
+            seq: Seq(seq),
+            shard: ShardId(shard),
+            key: key.map(str::to_owned),
+            token: Token(1),
+            status: Status::New,
+            attempts: 0,
+            due_in: Duration::ZERO,
+            lapsed: false,
+            behind: false,
+            event: Err(BadRow { event_id: "1".to_owned(), cause: "not looked at".to_owned() }),
+        }
+    }
+
+    fn turned(order: Order, claimed: &[Pending]) -> (Vec<i16>, Option<String>) {
+        let mut claim = claim(order);
+        claim.turn(claimed);
+        (claim.shards.iter().map(|shard| shard.0).collect(), claim.after)
+    }
+
+    #[test]
+    fn a_short_claim_turns_to_the_next_shard_from_its_first_key_on() {
+        let rows = [row(6, 1, Some("x"))];
+
+        assert_eq!(turned(Order::Key, &rows), (vec![6, 7, 5], None));
+        assert_eq!(turned(Order::Key, &[]), (vec![6, 7, 5], None));
+    }
+
+    #[test]
+    fn a_full_claim_turns_to_the_key_that_it_ended_with() {
+        let rows = [row(5, 3, Some("z")), row(6, 1, Some("b")), row(6, 2, Some("a"))];
+
+        assert_eq!(turned(Order::Key, &rows), (vec![6, 7, 5], Some("b".to_owned())));
+    }
+
+    #[test]
+    fn a_full_claim_that_ended_without_a_key_turns_to_the_next_shard() {
+        let rows = [row(5, 3, Some("z")), row(6, 1, None), row(6, 2, Some("a"))];
+
+        assert_eq!(turned(Order::Key, &rows), (vec![7, 5, 6], None));
+    }
+
+    #[test]
+    fn without_order_a_claim_turns_to_the_next_shard() {
+        let rows = [row(6, 1, Some("a")), row(6, 2, Some("b")), row(6, 3, Some("c"))];
+
+        assert_eq!(turned(Order::None, &rows), (vec![6, 7, 5], None));
+    }
 }

@@ -18,9 +18,9 @@ use async_trait::async_trait;
 use self::state::State;
 pub use self::tx::MemoryTx;
 use super::{
-    AuditEntry, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List, Mode,
-    Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle, SettleRows,
-    Settled, Stats, Store, StoredEvent, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
+    Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
@@ -53,6 +53,8 @@ pub struct MemoryStore {
     state: Arc<Mutex<State>>,
     shards: NonZeroU16,
     clock: Arc<dyn Clock>,
+    /// Held by the transaction that has locked keys, whichever they are.
+    keys: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// As many as the SQL stores for many machines have.
@@ -71,7 +73,7 @@ impl MemoryStore {
 
     pub(crate) fn with_shards(clock: impl Clock, shards: NonZeroU16) -> Self {
         let state = Arc::new(Mutex::new(State::new(shards)));
-        Self { state, shards, clock: Arc::new(clock) }
+        Self { state, shards, clock: Arc::new(clock), keys: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -121,6 +123,10 @@ impl Store for MemoryStore {
         Ok(self.state().renew(lease, self.clock.now()))
     }
 
+    async fn members(&self) -> Result<Vec<Member>> {
+        Ok(self.state().members(self.clock.now()))
+    }
+
     async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
         Ok(self.state().take(take, self.clock.now()))
     }
@@ -158,8 +164,24 @@ impl Store for MemoryStore {
         Ok(self.state().release_rows(owner, rows))
     }
 
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
+        Ok(self.state().reclaim(rows, self.clock.now()))
+    }
+
+    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+        Ok(self.state().suspect(suspects))
+    }
+
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
         Ok(self.state().settle_rows(settle, self.clock.now()))
+    }
+
+    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+        Ok(None)
+    }
+
+    async fn ring(&self) -> Result<()> {
+        Ok(())
     }
 
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {

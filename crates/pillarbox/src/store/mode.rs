@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, ErrorKind, Result};
 
 /// How rows are claimed and ordered; one setting for all relays of an outbox.
@@ -23,7 +25,8 @@ pub struct Mode {
 }
 
 /// How a relay comes by rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ClaimMode {
     /// It owns shards and reads them, with no write per event: the fast way.
     #[default]
@@ -35,7 +38,8 @@ pub enum ClaimMode {
 }
 
 /// What is delivered in order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Order {
     /// The events of a key, one after the other.
     #[default]

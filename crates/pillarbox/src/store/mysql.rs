@@ -1,6 +1,7 @@
 //! The store for MySQL and MariaDB.
 
 mod admin;
+mod candidate;
 mod claim;
 mod lease;
 mod migrate;
@@ -20,9 +21,9 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor as _, MySql, MySqlPool};
 
 use super::{
-    AuditEntry, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List, Mode,
-    Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle, SettleRows,
-    Settled, Stats, Store, StoredEvent, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
+    Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq};
@@ -198,6 +199,10 @@ impl Store for MysqlStore {
         lease::renew(self, lease).await
     }
 
+    async fn members(&self) -> Result<Vec<Member>> {
+        lease::members(self).await
+    }
+
     async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
         lease::take(self, take).await
     }
@@ -234,8 +239,24 @@ impl Store for MysqlStore {
         claim::release_rows(self, owner, rows).await
     }
 
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
+        claim::reclaim(self, rows).await
+    }
+
+    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+        claim::suspect(self, suspects).await
+    }
+
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
         claim::settle_rows(self, settle).await
+    }
+
+    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+        Ok(None)
+    }
+
+    async fn ring(&self) -> Result<()> {
+        Ok(())
     }
 
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {

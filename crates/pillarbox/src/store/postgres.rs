@@ -1,8 +1,10 @@
 //! The PostgreSQL store.
 
 mod admin;
+mod bell;
 mod claim;
 mod lease;
+mod link;
 mod migrate;
 #[cfg(test)]
 mod plan;
@@ -17,10 +19,11 @@ use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
 
+use self::bell::PostgresBell;
 use super::{
-    AuditEntry, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List, Mode,
-    Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle, SettleRows,
-    Settled, Stats, Store, StoredEvent, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
+    Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq};
@@ -47,6 +50,8 @@ pub struct PostgresStore {
     /// Of its own: business transactions that use up the pool must not cost the lease.
     leases: PgPool,
     tables: Tables,
+    /// Whether statements have names in the server's sessions, so that they are parsed once.
+    named: bool,
 }
 
 impl PostgresStore {
@@ -56,10 +61,31 @@ impl PostgresStore {
             .max_connections(2)
             .acquire_timeout(Duration::from_secs(3))
             .connect_lazy_with((*pool.connect_options()).clone());
-        Self { pool, leases, tables: Tables::default() }
+        Self { pool, leases, tables: Tables::default(), named: true }
+    }
+
+    /// Behind a pooler in transaction mode, such as PgBouncer's: statements have no names, each is
+    /// in a transaction, and commits elsewhere are noticed by polling alone.
+    ///
+    /// `?pooler=true` in the URL of [`connect`](Self::connect) says the same. Writers say it with
+    /// [`Outbox::pooler`](crate::Outbox::pooler).
+    #[must_use]
+    pub fn pooler(mut self) -> Self {
+        self.named = false;
+        self
+    }
+
+    /// Renews leases on connections of this pool, which need not go through the pooler: one that
+    /// has no connection left for a renewal costs the lease.
+    #[must_use]
+    pub fn lease_pool(mut self, pool: PgPool) -> Self {
+        self.leases = pool;
+        self
     }
 
     /// Connects with a pool of its own.
+    ///
+    /// `?pooler=true` says that there is a [pooler](Self::pooler) in between.
     ///
     /// # Errors
     /// [`ErrorKind::Configuration`] for a URL that cannot be
@@ -73,10 +99,12 @@ impl PostgresStore {
             let message = "a PostgreSQL URL begins with postgres://user@host/database";
             return Err(Error::new(ErrorKind::Configuration, message));
         }
+        let (url, is_pooled) = pooler(url)?;
         let options: PgConnectOptions = url.parse().map_err(Error::connecting)?;
         // One connection by hand: a pool would knock for half a minute before it says no.
         options.connect().await.map_err(Error::connecting)?.close().await?;
-        Ok(Self::new(PgPoolOptions::new().max_connections(10).connect_with(options).await?))
+        let pool = PgPoolOptions::new().max_connections(10).connect_with(options).await?;
+        Ok(Self { named: !is_pooled, ..Self::new(pool) })
     }
 
     /// On the tables whose names begin with this prefix.
@@ -103,6 +131,24 @@ impl PostgresStore {
     async fn begin_on(&self, pool: &PgPool) -> Result<PooledTx<Postgres>> {
         Ok(PooledTx::begin(pool, Some("begin isolation level read committed")).await?)
     }
+}
+
+/// Takes `pooler=true` out of a URL: it is for us, not for the server.
+fn pooler(url: &str) -> Result<(String, bool)> {
+    let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), false)) };
+    let (ours, others): (Vec<&str>, Vec<&str>) =
+        query.split('&').partition(|pair| pair.starts_with("pooler="));
+    let is_pooled = match ours.as_slice() {
+        [] | ["pooler=false"] => false,
+        ["pooler=true"] => true,
+        _ => {
+            let message = "pooler is true or false, once: postgres://…?pooler=true";
+            return Err(Error::new(ErrorKind::Configuration, message));
+        }
+    };
+    let others = others.join("&");
+    let joint = if others.is_empty() { "" } else { "?" };
+    Ok((format!("{base}{joint}{others}"), is_pooled))
 }
 
 impl fmt::Debug for PostgresStore {
@@ -141,6 +187,10 @@ impl Store for PostgresStore {
         lease::renew(self, lease).await
     }
 
+    async fn members(&self) -> Result<Vec<Member>> {
+        lease::members(self).await
+    }
+
     async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
         lease::take(self, take).await
     }
@@ -177,8 +227,28 @@ impl Store for PostgresStore {
         claim::release_rows(self, owner, rows).await
     }
 
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
+        claim::reclaim(self, rows).await
+    }
+
+    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+        claim::suspect(self, suspects).await
+    }
+
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
         claim::settle_rows(self, settle).await
+    }
+
+    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+        if !self.named {
+            // LISTEN belongs to a session, and behind a pooler there is none.
+            return Ok(None);
+        }
+        Ok(Some(Box::new(PostgresBell::connect(self).await?)))
+    }
+
+    async fn ring(&self) -> Result<()> {
+        bell::ring(self).await
     }
 
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
@@ -211,5 +281,25 @@ impl Store for PostgresStore {
 
     async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
         admin::event(self, id).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pooler_is_told_in_the_url_and_not_to_the_server() {
+        let cases = [
+            ("postgres://a@h/d", "postgres://a@h/d", false),
+            ("postgres://a@h/d?pooler=true", "postgres://a@h/d", true),
+            ("postgres://a@h/d?x=1&pooler=true&y=2", "postgres://a@h/d?x=1&y=2", true),
+            ("postgres://a@h/d?pooler=false", "postgres://a@h/d", false),
+        ];
+        for (url, rest, is_pooled) in cases {
+            assert_eq!(pooler(url).unwrap(), (rest.to_owned(), is_pooled), "{url}");
+        }
+        let error = pooler("postgres://a@h/d?pooler=maybe").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Configuration);
     }
 }

@@ -41,6 +41,19 @@ pub enum PurgeKind {
     Any,
 }
 
+impl PurgeKind {
+    /// The word in logs and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Dead => "dead",
+            Self::Audit => "audit",
+            Self::Inbox => "inbox",
+            Self::Any => "any",
+        }
+    }
+}
+
 impl Purge {
     /// Delivered rows settled longer ago than this.
     pub fn done(older_than: Duration) -> Self {

@@ -18,9 +18,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
 
 use super::{
-    AuditEntry, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List, Mode,
-    Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle, SettleRows,
-    Settled, Stats, Store, StoredEvent, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
+    Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq};
@@ -149,6 +149,10 @@ impl Store for SqliteStore {
         lease::renew(self, lease).await
     }
 
+    async fn members(&self) -> Result<Vec<Member>> {
+        lease::members(self).await
+    }
+
     async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
         lease::take(self, take).await
     }
@@ -185,8 +189,24 @@ impl Store for SqliteStore {
         claim::release_rows(self, owner, rows).await
     }
 
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
+        claim::reclaim(self, rows).await
+    }
+
+    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+        claim::suspect(self, suspects).await
+    }
+
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
         claim::settle_rows(self, settle).await
+    }
+
+    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+        Ok(None)
+    }
+
+    async fn ring(&self) -> Result<()> {
+        Ok(())
     }
 
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {

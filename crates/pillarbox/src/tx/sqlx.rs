@@ -1,5 +1,6 @@
 //! Transactions of sqlx.
 
+mod column;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
@@ -13,8 +14,8 @@ use std::{collections::HashSet, iter};
 use sqlx::{Connection as _, Database, Transaction};
 
 pub use self::open::SqlxTx;
-use super::{Accept, Accepted, Insert, Tx};
-use crate::envelope::Envelope;
+use super::{Accept, Accepted, Hot, Insert, Place, Tx};
+use crate::envelope::{Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Key;
 
@@ -24,7 +25,7 @@ pub trait Dialect: Database + private::Statements {}
 impl<DB: private::Statements> Dialect for DB {}
 
 mod private {
-    use super::{Accept, Accepted, Database, Insert, Result};
+    use super::{Accept, Accepted, Database, Insert, Place, Result};
     use crate::pooled::Dropped;
 
     /// What differs between the databases; each method works on an open transaction.
@@ -38,7 +39,7 @@ mod private {
         fn insert(
             connection: &mut Self::Connection,
             insert: &Insert<'_>,
-        ) -> impl Future<Output = Result<()>> + Send;
+        ) -> impl Future<Output = Result<Vec<Option<Place>>>> + Send;
 
         fn accept(
             connection: &mut Self::Connection,
@@ -48,7 +49,7 @@ mod private {
 }
 
 impl<DB: Dialect> Tx for &mut Transaction<'_, DB> {
-    async fn insert(self, insert: &Insert<'_>) -> Result<()> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
         DB::insert(self, insert).await
     }
 
@@ -59,7 +60,7 @@ impl<DB: Dialect> Tx for &mut Transaction<'_, DB> {
 
 #[cfg(feature = "mysql")]
 impl Tx for &mut sqlx::MySqlConnection {
-    async fn insert(self, insert: &Insert<'_>) -> Result<()> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
         insert_on::<sqlx::MySql>(self, insert).await
     }
 
@@ -70,7 +71,7 @@ impl Tx for &mut sqlx::MySqlConnection {
 
 #[cfg(feature = "postgres")]
 impl Tx for &mut sqlx::PgConnection {
-    async fn insert(self, insert: &Insert<'_>) -> Result<()> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
         insert_on::<sqlx::Postgres>(self, insert).await
     }
 
@@ -81,7 +82,7 @@ impl Tx for &mut sqlx::PgConnection {
 
 #[cfg(feature = "sqlite")]
 impl Tx for &mut sqlx::SqliteConnection {
-    async fn insert(self, insert: &Insert<'_>) -> Result<()> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
         insert_on::<sqlx::Sqlite>(self, insert).await
     }
 
@@ -93,7 +94,7 @@ impl Tx for &mut sqlx::SqliteConnection {
 async fn insert_on<DB: Dialect>(
     connection: &mut DB::Connection,
     insert: &Insert<'_>,
-) -> Result<()> {
+) -> Result<Vec<Option<Place>>> {
     require_transaction::<DB>(connection)?;
     DB::insert(connection, insert).await
 }
@@ -140,6 +141,60 @@ fn partition_key(envelope: &Envelope) -> Option<&str> {
         Key::Given(key) => Some(key),
         Key::Free => Some(""),
     }
+}
+
+/// What goes into the `payload_bytes` column.
+fn bytes(envelope: &Envelope) -> Option<&[u8]> {
+    match envelope.payload() {
+        Payload::Json(_) => None,
+        Payload::Bytes(bytes) => Some(bytes),
+    }
+}
+
+/// The lease that an event is born under, if it goes hot.
+fn lease<'a>(insert: &Insert<'a>, envelope: &Envelope) -> Option<Hot<'a>> {
+    insert.hot.filter(|_| Hot::takes(envelope))
+}
+
+fn token(insert: &Insert<'_>, envelope: &Envelope) -> i32 {
+    lease(insert, envelope).map_or(0, |_| Hot::TOKEN.0)
+}
+
+/// What is asked about the rows that an insert writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// Where they are.
+    Places,
+    /// And whether something of their key is before them.
+    Turns,
+}
+
+impl Asked {
+    fn by(insert: &Insert<'_>) -> Self {
+        let Some(hot) = insert.hot else { return Self::Nothing };
+        let mut asked = insert.envelopes.iter().filter(|envelope| hot.asks(envelope)).peekable();
+        if asked.peek().is_none() {
+            Self::Nothing
+        } else if asked.any(Envelope::is_ordered) {
+            Self::Turns
+        } else {
+            Self::Places
+        }
+    }
+}
+
+/// Nobody asked.
+fn no_places(insert: &Insert<'_>) -> Vec<Option<Place>> {
+    vec![None; if insert.hot.is_some() { insert.envelopes.len() } else { 0 }]
+}
+
+/// The place of each event, of those asked for: `seq` follows the order of the events.
+fn places_of(insert: &Insert<'_>, mut places: Vec<Place>) -> Vec<Option<Place>> {
+    places.sort_unstable_by_key(|place| place.seq);
+    let is_asked = |envelope: &Envelope| insert.hot.is_some_and(|hot| hot.asks(envelope));
+    let events = insert.envelopes.iter().zip(places);
+    events.map(|(envelope, place)| is_asked(envelope).then_some(place)).collect()
 }
 
 /// Names the id that exists already, as far as it can be told.

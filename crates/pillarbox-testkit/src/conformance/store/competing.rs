@@ -95,6 +95,10 @@ pub async fn two_settles_of_claimed_rows_apply_once<B: Backend>(backend: &B) {
         let ids = emit(backend, (0..5).map(|_| free())).await;
         let claimer = Claimer::new(backend).await;
         let rows = claimer.claim().await;
+        // Told apart from a settle that writes nothing, and with what the store says of the rows.
+        let state = |row: &Pending| (row.seq, row.token, row.due_in, row.lapsed);
+        let pending: Vec<_> = read_all(backend).await.iter().map(state).collect();
+        assert_eq!(rows.len(), 5, "claimed of {pending:?}");
         let verdicts = || rows.iter().map(|row| (row, dead()));
 
         let (one, two) = join(claimer.settle(verdicts()), claimer.settle(verdicts())).await;

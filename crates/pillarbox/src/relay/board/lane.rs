@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
+use crate::hot::Room;
 use crate::id::Seq;
 use crate::store::Pending;
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     /// Rows that may start one after the other, in order.
-    queue: BTreeMap<Seq, Pending>,
+    queue: BTreeMap<Seq, Queued>,
+    /// Rows that are about to be committed, and since when they are; later ones wait for them.
+    registered: BTreeMap<Seq, Instant>,
     /// The row that may start, is in delivery, or has a verdict that must be written first.
     pub(super) busy: Option<Seq>,
     /// Its head waits: for its time, or for an operator.
@@ -19,6 +22,20 @@ pub(super) struct Lane {
     pub(super) tail_unread: bool,
     /// A read of the key is wanted or under way.
     pub(super) reading: bool,
+}
+
+/// A row that may start when its turn comes.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) row: Pending,
+    /// It comes from memory, and takes room there.
+    pub(super) room: Option<Room>,
+}
+
+impl From<Pending> for Queued {
+    fn from(row: Pending) -> Self {
+        Self { row, room: None }
+    }
 }
 
 /// Why a lane stands still.
@@ -31,18 +48,43 @@ pub(super) struct Parked {
 }
 
 impl Lane {
-    pub(super) fn push(&mut self, row: Pending) {
-        self.queue.insert(row.seq, row);
+    pub(super) fn push(&mut self, queued: impl Into<Queued>) {
+        let queued = queued.into();
+        self.queue.insert(queued.row.seq, queued);
     }
 
     /// The next row to start, if nothing of the key is under way or waits.
-    pub(super) fn pop(&mut self) -> Option<Pending> {
+    pub(super) fn pop(&mut self) -> Option<Queued> {
         if self.busy.is_some() || self.parked.is_some() {
             return None;
         }
-        let (seq, row) = self.queue.pop_first()?;
+        let first = self.queue.first_entry()?;
+        let before = self.registered.first_key_value().map(|(seq, _)| *seq);
+        if before.is_some_and(|registered| registered < *first.key()) {
+            return None;
+        }
+        let (seq, queued) = first.remove_entry();
         self.busy = Some(seq);
-        Some(row)
+        Some(queued)
+    }
+
+    pub(super) fn register(&mut self, seq: Seq, now: Instant) {
+        self.registered.insert(seq, now);
+    }
+
+    /// Whether the row was registered until now.
+    pub(super) fn unregister(&mut self, seq: Seq) -> bool {
+        self.registered.remove(&seq).is_some()
+    }
+
+    /// The rows that were registered before then.
+    pub(super) fn registered_before(&self, then: Instant) -> impl Iterator<Item = Seq> {
+        self.registered.iter().filter(move |(_, since)| **since < then).map(|(seq, _)| *seq)
+    }
+
+    /// Forgets what is about to be committed. Returns what that was.
+    pub(super) fn drop_registered(&mut self) -> Vec<Seq> {
+        std::mem::take(&mut self.registered).into_keys().collect()
     }
 
     /// Drops what is queued, to be read again. Returns what was dropped.
@@ -63,7 +105,7 @@ impl Lane {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.busy.is_none() && self.queue.is_empty()
+        self.busy.is_none() && self.queue.is_empty() && self.registered.is_empty()
     }
 
     /// Whether nothing about the key is worth remembering.

@@ -44,7 +44,7 @@ impl Board {
         let in_hand = self.in_hand();
         let of = |shard: &ShardId| in_hand.get(shard).copied().unwrap_or(0);
         let hungry = self.shards.iter().filter(|(_, state)| state.hungry).map(|(shard, _)| *shard);
-        let hungry: Vec<ShardId> = hungry.collect();
+        let hungry: Vec<ShardId> = hungry.filter(|shard| !self.draining.contains(shard)).collect();
         let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
         let fair = (self.pages.batch / count).max(self.pages.least);
         let light: Vec<ShardId> = hungry.iter().filter(|shard| of(shard) < fair).copied().collect();
@@ -66,7 +66,8 @@ impl Board {
         reads
     }
 
-    fn in_hand(&self) -> HashMap<ShardId, u32> {
+    /// How many rows of each shard are in hand.
+    pub(super) fn in_hand(&self) -> HashMap<ShardId, u32> {
         let mut counts = HashMap::new();
         self.known.values().for_each(|shard| *counts.entry(*shard).or_default() += 1);
         counts
@@ -75,7 +76,10 @@ impl Board {
     /// A read failed: what it was for is still to be read.
     pub(in crate::relay) fn read_failed(&mut self, wanted: Wanted) {
         match wanted {
-            Wanted::Key(read) => self.key_reads.push_back((read.shard, read.key)),
+            Wanted::Key(read) if self.works_on(read.shard) => {
+                self.key_reads.push_back((read.shard, read.key));
+            }
+            Wanted::Key(_) => {}
             Wanted::Shards { shards, .. } => {
                 for read in shards {
                     if let Some(shard) = self.shards.get_mut(&read.shard) {

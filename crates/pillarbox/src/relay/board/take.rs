@@ -123,7 +123,7 @@ impl Board {
             return Taken::Waits;
         }
         self.known.insert(row.seq, row.shard);
-        self.ready.push_back(row);
+        self.ready.push_back(row.into());
         Taken::Accepted
     }
 

@@ -1,6 +1,9 @@
 //! The board against the memory store under random schedules: every interleaving of commits,
-//! reads, deliveries, settles, retries, holds and replays must lose nothing, deliver nothing
-//! twice, and keep each key in order; with lost answers and lost shards, too.
+//! reads, deliveries, settles, retries, holds, replays and hand-overs must lose nothing, deliver
+//! nothing twice, and keep each key in order; with lost answers and lost shards, and with writers
+//! that hand over late what they committed.
+
+mod hot;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU16;
@@ -13,13 +16,16 @@ use super::*;
 use crate::clock::{Clock, Timestamp, instant};
 use crate::envelope::Envelope;
 use crate::event::Key;
+use crate::hot::{Holds, Host, HotEvents, HotLane, Mail, Pledge};
 use crate::id::{EventId, OwnerId, Token};
+use crate::observe::Observers;
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
-    Join, Lease, Mode, Operation, Read, Settle, Settled, Settlement, Status, Store, Take,
+    Holding, Join, Lease, Mode, Operation, Origin, Read, Settle, Settled, Settlement, Status,
+    Store, Take,
 };
 use crate::table::Tables;
-use crate::tx::{Insert, Tx};
+use crate::tx::{Insert, OpenTx, Tx};
 use crate::verdict::{ErrorText, Verdict};
 
 const KEYS: usize = 4;
@@ -36,11 +42,29 @@ impl Clock for HandClock {
     }
 }
 
+/// The shards held and not to be given back, as writers see them.
+#[derive(Clone, Debug, Default)]
+struct Shared(Arc<Mutex<BTreeMap<ShardId, Epoch>>>);
+
+impl Holds for Shared {
+    fn epoch(&self, shard: ShardId) -> Option<Epoch> {
+        self.0.lock().unwrap().get(&shard).copied()
+    }
+}
+
+/// A transaction that has written and not committed.
+struct Open {
+    tx: MemoryTx,
+    envelopes: Vec<Envelope>,
+    pledge: Option<Pledge>,
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Emit {
         key: usize,
         count: usize,
+        hot: bool,
     },
     EmitFree,
     Commit {
@@ -49,6 +73,12 @@ enum Step {
     Rollback {
         key: usize,
     },
+    /// The writer that committed or rolled back longest ago tells the relay.
+    HandOver,
+    /// The relay reads its mail.
+    Mail,
+    /// The relay has waited long enough for those that have not committed.
+    Overdue,
     StartRead,
     EndRead,
     FailRead,
@@ -67,6 +97,10 @@ enum Step {
     LoseSettle,
     /// The shards are lost and taken again at a new epoch, whatever is under way.
     LoseShards,
+    /// A shard is to be given back, as soon as nothing of it is under way.
+    Drain,
+    /// What was given back is taken again, as by the next owner.
+    Take,
     Advance {
         millis: u64,
     },
@@ -77,7 +111,11 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => (0..KEYS, 1..8_usize).prop_map(|(key, count)| Step::Emit { key, count }),
+        6 => (0..KEYS, 1..8_usize, any::<bool>())
+            .prop_map(|(key, count, hot)| Step::Emit { key, count, hot }),
+        4 => Just(Step::HandOver),
+        3 => Just(Step::Mail),
+        1 => Just(Step::Overdue),
         2 => Just(Step::EmitFree),
         4 => (0..KEYS).prop_map(|key| Step::Commit { key }),
         1 => (0..KEYS).prop_map(|key| Step::Rollback { key }),
@@ -91,6 +129,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => Just(Step::EndSettle),
         1 => Just(Step::LoseSettle),
         1 => prop_oneof![4 => Just(Step::Wake), 1 => Just(Step::LoseShards)],
+        1 => Just(Step::Drain),
+        2 => Just(Step::Take),
         3 => (1..200_u64).prop_map(|millis| Step::Advance { millis }),
         3 => Just(Step::Wake),
         1 => Just(Step::Sweep),
@@ -108,7 +148,12 @@ struct Sim {
     /// Shards were lost: an event may come twice, but none may come out of order.
     is_faulty: bool,
     tables: Tables,
-    open: HashMap<usize, (MemoryTx, Vec<EventId>)>,
+    open: HashMap<usize, Open>,
+    lane: HotLane,
+    mail: HotEvents,
+    shared: Shared,
+    /// Over, and not told yet; with what was committed, or nothing.
+    pledged: VecDeque<(Pledge, Option<Vec<Envelope>>)>,
     read: Option<(Wanted, Vec<Pending>)>,
     running: Vec<(Pending, Epoch)>,
     judged: Vec<(Ticket, Settlement)>,
@@ -128,14 +173,25 @@ impl Sim {
         store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
         let taken =
             store.take(&Take { owner: owner.clone(), most: 64, held: vec![] }).await.unwrap();
-        let mut board = Board::new(PAGES);
+        let (lane, mail) = HotLane::new(1000);
+        let shared = Shared::default();
+        lane.open(Host {
+            owner: owner.clone(),
+            lease: length,
+            clock: Arc::new(clock.clone()),
+            observers: Observers::default(),
+            shards: Some(Arc::new(shared.clone())),
+        });
         let held = taken.iter().map(|holding| (holding.shard, holding.epoch)).collect();
-        board.hold(&held);
-        Self {
+        let mut sim = Self {
+            lane,
+            mail,
+            shared,
+            pledged: VecDeque::new(),
             store,
             clock,
             owner,
-            board,
+            board: Board::new(PAGES),
             held,
             is_faulty: false,
             tables: Tables::default(),
@@ -147,15 +203,34 @@ impl Sim {
             committed: BTreeMap::new(),
             free: Vec::new(),
             delivered: Vec::new(),
-        }
+        };
+        sim.hold();
+        sim
+    }
+
+    fn hold(&mut self) {
+        self.board.hold(&self.held);
+        self.share();
+    }
+
+    fn share(&self) {
+        let mut shared = self.held.clone();
+        shared.retain(|shard, _| !self.board.draining.contains(shard));
+        *self.shared.0.lock().unwrap() = shared;
     }
 
     async fn step(&mut self, step: Step) {
         match step {
-            Step::Emit { key, count } => self.emit(key, count).await,
+            Step::Emit { key, count, hot } => self.emit(key, count, hot).await,
             Step::EmitFree => self.emit_free().await,
             Step::Commit { key } => self.commit(key),
-            Step::Rollback { key } => drop(self.open.remove(&key)),
+            Step::Rollback { key } => {
+                let pledge = self.open.remove(&key).and_then(|open| open.pledge);
+                self.pledged.extend(pledge.map(|pledge| (pledge, None)));
+            }
+            Step::HandOver => self.hand_over(),
+            Step::Mail => self.read_mail(),
+            Step::Overdue => self.board.withdraw_overdue(instant() + Duration::from_secs(60)),
             Step::StartRead => self.start_read().await,
             Step::EndRead => self.end_read(),
             Step::FailRead => {
@@ -172,7 +247,8 @@ impl Sim {
             }
             Step::Start => {
                 if self.running.len() < 4 {
-                    self.running.extend(self.board.next_start());
+                    let next = self.board.next_hot().or_else(|| self.board.next_start());
+                    self.running.extend(next);
                 }
             }
             Step::Deliver { which, outcome } => self.deliver(which, outcome),
@@ -185,6 +261,11 @@ impl Sim {
                 }
             }
             Step::LoseShards => self.lose_shards().await,
+            Step::Drain => {
+                self.board.drain(1);
+                self.share();
+            }
+            Step::Take => self.take().await,
             Step::Advance { millis } => self.advance(millis).await,
             Step::Wake => self.board.wake(),
             Step::Sweep => self.board.sweep(),
@@ -193,7 +274,7 @@ impl Sim {
     }
 
     /// Writers of one key come one after the other; those of different keys commit in any order.
-    async fn emit(&mut self, key: usize, count: usize) {
+    async fn emit(&mut self, key: usize, count: usize, hot: bool) {
         if self.open.contains_key(&key) {
             return;
         }
@@ -203,25 +284,59 @@ impl Sim {
         };
         let envelopes: Vec<_> = (0..count).map(envelope).collect();
         let mut tx = self.store.open();
-        let insert = Insert { tables: &self.tables, envelopes: &envelopes };
-        Tx::insert(&mut tx, &insert).await.unwrap();
-        let ids = envelopes.iter().map(|envelope| envelope.event_id().clone()).collect();
-        self.open.insert(key, (tx, ids));
+        let held = self.lane.reserve(&envelopes).filter(|_| hot);
+        let lease = held.as_ref().map(|held| held.hot());
+        let insert = Insert { tables: &self.tables, envelopes: &envelopes, locks: &[], hot: lease };
+        let places = OpenTx::insert(&mut tx, &insert).await.unwrap();
+        let lane = self.lane.clone();
+        let pledge = held.map(|held| Pledge::new(lane, held, places, &envelopes));
+        self.open.insert(key, Open { tx, envelopes, pledge });
+    }
+
+    fn hand_over(&mut self) {
+        let Some((pledge, committed)) = self.pledged.pop_front() else { return };
+        if committed.is_some_and(|envelopes| !pledge.keep(&envelopes)) {
+            self.board.wake();
+        }
+    }
+
+    /// As the engine does.
+    fn read_mail(&mut self) {
+        while let Some(mail) = self.mail.try_next() {
+            match mail {
+                Mail::Registered(rows) => {
+                    rows.iter().for_each(|row| self.board.register(row, instant()));
+                }
+                Mail::Committed(events) => {
+                    let mut are_taken = true;
+                    events.into_iter().for_each(|event| are_taken &= self.board.commit(event));
+                    if !are_taken {
+                        self.board.wake();
+                    }
+                }
+                Mail::Withdrawn(rows) => {
+                    rows.into_iter().for_each(|row| self.board.withdraw(row));
+                }
+                Mail::Leased(_) => unreachable!("events without a key are not written hot here"),
+            }
+        }
     }
 
     async fn emit_free(&mut self) {
         let envelopes = [Envelope::json("free", &0).unwrap()];
         let mut tx = self.store.open();
-        let insert = Insert { tables: &self.tables, envelopes: &envelopes };
+        let insert = Insert { tables: &self.tables, envelopes: &envelopes, locks: &[], hot: None };
         Tx::insert(&mut tx, &insert).await.unwrap();
         tx.commit().unwrap();
         self.free.push(envelopes[0].event_id().clone());
     }
 
     fn commit(&mut self, key: usize) {
-        let Some((tx, ids)) = self.open.remove(&key) else { return };
+        let Some(Open { tx, envelopes, pledge }) = self.open.remove(&key) else { return };
         tx.commit().unwrap();
+        let ids = envelopes.iter().map(|envelope| envelope.event_id().clone());
         self.committed.entry(key).or_default().extend(ids);
+        self.pledged.extend(pledge.map(|pledge| (pledge, Some(envelopes))));
     }
 
     /// The snapshot is taken here; it is looked at whenever `EndRead` comes.
@@ -238,6 +353,7 @@ impl Sim {
     }
 
     fn end_read(&mut self) {
+        self.read_mail();
         match self.read.take() {
             None => {}
             Some((Wanted::Key(read), rows)) => self.board.take_key(&read, rows, instant()),
@@ -301,13 +417,35 @@ impl Sim {
         }
     }
 
+    /// What is drained is given back; whoever holds it next must find nothing of it under way.
+    async fn give_back(&mut self) {
+        for shard in self.board.drained() {
+            let running = self.running.iter().map(|(row, _)| row.shard);
+            let judged = self.judged.iter().chain(self.settling.iter().flat_map(|(it, _)| it));
+            let mut under_way = running.chain(judged.map(|(ticket, _)| ticket.shard));
+            assert!(under_way.all(|of| of != shard), "given back with a row under way");
+            let epoch = self.held.remove(&shard).unwrap();
+            let holding = Holding { shard, epoch, origin: Origin::Free };
+            assert_eq!(self.store.release(&self.owner, &[holding]).await.unwrap(), 1);
+        }
+        self.hold();
+    }
+
+    async fn take(&mut self) {
+        let held = self.held.keys().copied().collect();
+        let take = Take { owner: self.owner.clone(), most: 64, held };
+        let taken = self.store.take(&take).await.unwrap();
+        self.held.extend(taken.iter().map(|holding| (holding.shard, holding.epoch)));
+        self.hold();
+    }
+
     async fn lose_shards(&mut self) {
         self.is_faulty = true;
         self.board.hold(&BTreeMap::new());
         let take = Take { owner: self.owner.clone(), most: 64, held: vec![] };
         let taken = self.store.take(&take).await.unwrap();
         self.held = taken.iter().map(|holding| (holding.shard, holding.epoch)).collect();
-        self.board.hold(&self.held);
+        self.hold();
     }
 
     async fn advance(&mut self, millis: u64) {
@@ -331,6 +469,10 @@ impl Sim {
     /// The last fault is over: everything must drain by itself.
     async fn drain(&mut self) {
         (0..KEYS).for_each(|key| self.commit(key));
+        while !self.pledged.is_empty() {
+            self.hand_over();
+        }
+        self.read_mail();
         for round in 0..500 {
             if round % 5 == 0 {
                 // A verdict that was under way may have held a key after the last replay.
@@ -339,6 +481,8 @@ impl Sim {
             }
             self.start_read().await;
             self.end_read();
+            self.give_back().await;
+            self.take().await;
             for _ in 0..50 {
                 self.step(Step::Start).await;
                 self.deliver(0, 9);
@@ -381,6 +525,7 @@ proptest! {
             let mut sim = Sim::new().await;
             for step in steps {
                 sim.step(step).await;
+                sim.give_back().await;
             }
             sim.drain().await;
             sim.check().await;

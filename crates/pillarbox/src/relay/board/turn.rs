@@ -89,9 +89,10 @@ impl Board {
         }
     }
 
-    /// A lane that outlived its shard, because something of it was under way, ends.
+    /// A lane that outlived its shard, or the work on it, because something of it was under way,
+    /// ends.
     pub(super) fn leave_if_lost(&mut self, lane_key: &LaneKey) {
-        if !self.shards.contains_key(&lane_key.0) {
+        if !self.works_on(lane_key.0) {
             self.unpark(lane_key);
             self.lanes.remove(lane_key);
         }

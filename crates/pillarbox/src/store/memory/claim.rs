@@ -6,16 +6,21 @@ use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
 use crate::id::{OwnerId, Seq};
-use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows};
+use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
+
+/// Keys come in their order, and what has none behind them.
+type KeyPlace = (bool, Option<String>);
 
 impl State {
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Pending> {
         let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
         let mut due = self.claimable(claim, now);
         due.sort_unstable();
+        due.truncate(limit);
+        due.sort_unstable_by_key(|(place, _, seq)| (*place, *seq));
         let until = now.saturating_add(claim.length);
         let mut claimed = Vec::new();
-        for (_, seq) in due.into_iter().take(limit) {
+        for (_, _, seq) in due {
             if let Some(event) = self.events.get_mut(&seq) {
                 event.lease = Some((claim.owner.clone(), until));
                 event.advance();
@@ -25,16 +30,21 @@ impl State {
         claimed
     }
 
-    /// The rows to be had, each with the place of its shard in the claim.
-    fn claimable(&self, claim: &Claim, now: Timestamp) -> Vec<(usize, Seq)> {
+    /// The rows to be had, each with its place in the claim: that of its shard, and that of its
+    /// key among those of the shard where the order of keys counts.
+    fn claimable(&self, claim: &Claim, now: Timestamp) -> Vec<(usize, KeyPlace, Seq)> {
         let mut waiting = HashSet::new();
         let mut due = Vec::new();
         for (seq, event) in self.events.iter().filter(|(_, event)| event.is_pending()) {
-            let is_head = event.key.as_deref().is_none_or(|key| waiting.insert(key));
-            let is_next = is_head || claim.order == Order::None;
-            let place = claim.shards.iter().position(|shard| *shard == event.shard);
-            if is_next && event.is_free(now) {
-                due.extend(place.map(|place| (place, *seq)));
+            let key = event.key.as_deref().filter(|_| claim.order == Order::Key);
+            let is_head = key.is_none_or(|key| waiting.insert(key));
+            let Some(place) = claim.shards.iter().position(|shard| *shard == event.shard) else {
+                continue;
+            };
+            let is_passed =
+                place == 0 && key.is_some_and(|key| Some(key) <= claim.after.as_deref());
+            if is_head && !is_passed && event.is_free(now) {
+                due.push((place, (key.is_none(), key.map(str::to_owned)), *seq));
             }
         }
         due
@@ -62,6 +72,41 @@ impl State {
             }
         }
         released
+    }
+
+    pub(super) fn reclaim(&mut self, rows: &[RowLease], now: Timestamp) -> u64 {
+        let mut freed = 0;
+        for row in rows {
+            let lapsed = self.events.get_mut(&row.seq).filter(|event| {
+                event.is_open()
+                    && event.shard == row.shard
+                    && event.token == row.token
+                    && event.lease.as_ref().is_some_and(|(_, until)| *until <= now)
+            });
+            if let Some(event) = lapsed {
+                event.lease = None;
+                event.advance();
+                freed += 1;
+            }
+        }
+        freed
+    }
+
+    pub(super) fn suspect(&mut self, suspects: &Suspects) -> Vec<(Seq, u32)> {
+        let mut counted = Vec::new();
+        for row in &suspects.rows {
+            let event = self.events.get_mut(&row.seq).filter(|event| {
+                event.is_open()
+                    && event.shard == row.shard
+                    && event.token == row.token
+                    && event.crashes < suspects.below
+            });
+            if let Some(event) = event {
+                event.crashes += 1;
+                counted.push((row.seq, event.crashes));
+            }
+        }
+        counted
     }
 
     pub(super) fn settle_rows(&mut self, settle: &SettleRows, now: Timestamp) -> Vec<Seq> {

@@ -11,7 +11,8 @@ use crate::store::{Breakdown, MAX_TYPES, ShardStats, Stats, Status, TypeStats};
 
 impl State {
     pub(super) fn stats(&self, now: Timestamp) -> Stats {
-        let living = |owner: &OwnerId| self.owners.get(owner).is_some_and(|until| *until > now);
+        let living =
+            |owner: &OwnerId| self.owners.get(owner).is_some_and(|entry| entry.is_alive(now));
         let owned = self.shards.iter().filter(|shard| shard.owner.as_ref().is_some_and(living));
         let all = || self.events.values();
         Stats {

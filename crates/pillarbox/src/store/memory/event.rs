@@ -21,6 +21,7 @@ pub(super) struct Event {
     /// Who has claimed the row, and until when.
     pub(super) lease: Option<(OwnerId, Timestamp)>,
     attempts: u32,
+    pub(super) crashes: u32,
     settled_by: Option<String>,
     last_error: Option<String>,
 }
@@ -37,6 +38,7 @@ impl Event {
             shard,
             status: Status::New,
             attempts: 0,
+            crashes: 0,
             token: Token(0),
             available_at: match envelope.delivery() {
                 Delivery::AtOnce => now,
@@ -90,8 +92,20 @@ impl Event {
             status: self.status,
             attempts: self.attempts,
             due_in: self.available_at.since(now),
+            lapsed: false,
             behind: false,
             event: Ok(self.envelope.clone()),
+        }
+    }
+
+    /// As a shard's owner reads it: a row under a lease is not due before that has run out.
+    pub(super) fn read(&self, seq: Seq, now: Timestamp) -> Pending {
+        let until = self.lease.as_ref().map(|(_, until)| *until);
+        let due_at = until.map_or(self.available_at, |until| until.max(self.available_at));
+        Pending {
+            due_in: due_at.since(now),
+            lapsed: until.is_some_and(|until| until <= now),
+            ..self.pending(seq, now)
         }
     }
 
@@ -138,6 +152,7 @@ impl Event {
     pub(super) fn decide(&mut self, verdict: &Verdict, settled_by: Option<&str>, now: Timestamp) {
         self.advance();
         self.lease = None;
+        self.crashes = 0;
         self.settled_by = settled_by.map(str::to_owned);
         match verdict {
             Verdict::Done | Verdict::Delete => self.finish(Status::Done, now),
@@ -193,6 +208,7 @@ impl Event {
     pub(super) fn renew(&mut self, now: Timestamp) {
         self.status = Status::New;
         self.attempts = 0;
+        self.crashes = 0;
         self.lease = None;
         self.available_at = now;
         self.done_at = None;

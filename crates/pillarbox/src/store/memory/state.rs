@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId};
 use crate::store::mode::refuse_living;
 use crate::store::{
-    AuditEntry, Holding, Join, Lease, Mode, Origin, Pending, Read, ReadKey, Renewal, Settle,
-    Settled, Settlement, Take,
+    AuditEntry, Holding, Join, Lease, MAX_MEMBERS, Member, Mode, Origin, Pending, Read, ReadKey,
+    Renewal, Settle, Settled, Settlement, Take,
 };
 use crate::tx::PayloadHash;
 use crate::verdict::Verdict;
@@ -23,9 +23,26 @@ pub(super) struct State {
     pub(super) inbox: HashMap<(String, String, String), Noted>,
     pub(super) audit: Vec<(EventId, AuditEntry)>,
     pub(super) mode: Mode,
-    pub(super) owners: BTreeMap<OwnerId, Timestamp>,
+    pub(super) owners: BTreeMap<OwnerId, Entry>,
     pub(super) shards: Vec<Shard>,
     last_seq: i64,
+}
+
+/// An owner's lease.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    until: Timestamp,
+    wants: u16,
+}
+
+impl Entry {
+    fn of(lease: &Lease, now: Timestamp) -> Self {
+        Self { until: now.saturating_add(lease.length), wants: lease.wants }
+    }
+
+    pub(super) fn is_alive(&self, now: Timestamp) -> bool {
+        self.until > now
+    }
 }
 
 #[derive(Clone)]
@@ -69,33 +86,51 @@ impl State {
         Event::new(envelope, key, shard, now)
     }
 
+    /// Whether an event of the key is pending or held.
+    pub(super) fn is_pending(&self, key: &str) -> bool {
+        let mut events = self.events.values();
+        events.any(|event| event.is_pending() && event.key.as_deref() == Some(key))
+    }
+
     pub(super) fn configure(&mut self, mode: Mode, now: Timestamp) -> Result<()> {
         // One that lapsed would renew, and live on in a mode that is not its own.
-        self.owners.retain(|_, until| *until > now);
+        self.owners.retain(|_, entry| entry.is_alive(now));
         refuse_living(self.owners.len() as u64)?;
         self.mode = mode;
         Ok(())
     }
 
     pub(super) fn living_owners(&self, now: Timestamp) -> u64 {
-        self.owners.values().filter(|until| **until > now).count() as u64
+        self.owners.values().filter(|entry| entry.is_alive(now)).count() as u64
     }
 
     pub(super) fn join(&mut self, join: &Join, now: Timestamp) -> Result<()> {
         self.mode.refuse_other(join.mode)?;
-        let Lease { owner, length, .. } = &join.lease;
-        self.owners.insert(owner.clone(), now.saturating_add(*length));
+        self.owners.insert(join.lease.owner.clone(), Entry::of(&join.lease, now));
         Ok(())
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, now: Timestamp) -> Renewal {
-        let Some(until) = self.owners.get_mut(&lease.owner) else { return Renewal::Lost };
-        *until = now.saturating_add(lease.length);
+        let Some(entry) = self.owners.get_mut(&lease.owner) else { return Renewal::Lost };
+        *entry = Entry::of(lease, now);
         Renewal::Kept
     }
 
+    pub(super) fn members(&self, now: Timestamp) -> Vec<Member> {
+        let wanting = |(_, entry): &(&OwnerId, &Entry)| entry.is_alive(now) && entry.wants > 0;
+        let member = |(owner, entry): (&OwnerId, &Entry)| {
+            let held = self.shards.iter().filter(|shard| shard.owner.as_ref() == Some(owner));
+            let held = u16::try_from(held.count()).unwrap_or(u16::MAX);
+            Member { owner: owner.clone(), wants: entry.wants, held }
+        };
+        let mut members: Vec<Member> = self.owners.iter().filter(wanting).map(member).collect();
+        members.sort_by(|a, b| b.held.cmp(&a.held).then_with(|| a.owner.cmp(&b.owner)));
+        members.truncate(usize::from(MAX_MEMBERS));
+        members
+    }
+
     pub(super) fn take(&mut self, take: &Take, now: Timestamp) -> Vec<Holding> {
-        self.owners.retain(|_, until| *until > now);
+        self.owners.retain(|_, entry| entry.is_alive(now));
         if !self.owners.contains_key(&take.owner) {
             return Vec::new();
         }
@@ -148,7 +183,7 @@ impl State {
             });
             rows.extend(waiting.take(limit).map(|(seq, event)| Pending {
                 behind: self.is_behind(event, want.floor),
-                ..event.pending(*seq, now)
+                ..event.read(*seq, now)
             }));
         }
         rows
@@ -159,7 +194,7 @@ impl State {
         let waiting = self.events.iter().filter(|(_, event)| {
             event.is_pending() && event.shard == read.shard && event.key.as_ref() == Some(&read.key)
         });
-        waiting.take(limit).map(|(seq, event)| event.pending(*seq, now)).collect()
+        waiting.take(limit).map(|(seq, event)| event.read(*seq, now)).collect()
     }
 
     pub(super) fn settle(&mut self, settle: &Settle, now: Timestamp) -> Settled {

@@ -1,12 +1,15 @@
 //! Transactions on the memory store: what they write is seen by nobody until they commit.
 
-use crate::envelope::Envelope;
+use std::sync::Arc;
+
+use tokio::sync::OwnedMutexGuard;
+
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{EventId, Seq};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::event::Event;
 use crate::store::memory::state::Noted;
-use crate::tx::{Accept, Accepted, Begin, Insert, OpenTx, PayloadHash, Tx};
+use crate::tx::{Accept, Accepted, Begin, Hot, Insert, OpenTx, PayloadHash, Place, Tx};
 
 /// An open transaction on a [`MemoryStore`].
 ///
@@ -30,11 +33,21 @@ pub struct MemoryTx {
     store: MemoryStore,
     writes: Vec<Write>,
     savepoints: Vec<usize>,
+    keys: Option<OwnedMutexGuard<()>>,
 }
 
 enum Write {
     Event(Seq, Box<Event>, EventId),
     Accept((String, String, String), PayloadHash),
+}
+
+impl Write {
+    fn event(&self) -> Option<&Event> {
+        match self {
+            Self::Event(_, event, _) => Some(event),
+            Self::Accept(..) => None,
+        }
+    }
 }
 
 impl std::fmt::Debug for Write {
@@ -49,7 +62,7 @@ impl std::fmt::Debug for Write {
 impl MemoryStore {
     /// Opens a transaction of the caller's own.
     pub fn open(&self) -> MemoryTx {
-        MemoryTx { store: self.clone(), writes: Vec::new(), savepoints: Vec::new() }
+        MemoryTx { store: self.clone(), writes: Vec::new(), savepoints: Vec::new(), keys: None }
     }
 }
 
@@ -86,11 +99,18 @@ impl MemoryTx {
         Ok(())
     }
 
-    fn write(&mut self, envelopes: &[Envelope]) -> Result<()> {
+    async fn lock(&mut self, insert: &Insert<'_>) {
+        if !insert.locks.is_empty() && self.keys.is_none() {
+            self.keys = Some(Arc::clone(&self.store.keys).lock_owned().await);
+        }
+    }
+
+    fn write(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
         let now = self.store.clock.now();
         let mut state = self.store.state();
         let before = self.writes.len();
-        for envelope in envelopes {
+        let mut places = Vec::new();
+        for envelope in insert.envelopes {
             let id = envelope.event_id();
             let ours = self.writes.iter().any(|w| matches!(w, Write::Event(_, _, i) if i == id));
             if ours || state.ids.contains_key(id) {
@@ -99,16 +119,30 @@ impl MemoryTx {
                 return Err(Error::new(ErrorKind::Duplicate, message).leaving(TxFate::Open));
             }
             let seq = state.next_seq();
-            let event = Box::new(state.seal(envelope, now));
+            let mut event = Box::new(state.seal(envelope, now));
+            if let Some(hot) = insert.hot.filter(|_| Hot::takes(envelope)) {
+                event.lease = Some((hot.owner.clone(), now.saturating_add(hot.length)));
+                event.token = Hot::TOKEN;
+            }
+            places.push(insert.hot.filter(|hot| hot.asks(envelope)).map(|_| Place {
+                seq,
+                shard: event.shard,
+                occurred_at: event.envelope.moment().unwrap_or(now),
+                is_next: event.key.as_deref().is_none_or(|key| {
+                    let mut older = self.writes[..before].iter().filter_map(Write::event);
+                    !state.is_pending(key) && older.all(|it| it.key.as_deref() != Some(key))
+                }),
+            }));
             self.writes.push(Write::Event(seq, event, id.clone()));
         }
-        Ok(())
+        Ok(places)
     }
 }
 
 impl Tx for &mut MemoryTx {
-    async fn insert(self, insert: &Insert<'_>) -> Result<()> {
-        self.write(insert.envelopes)
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+        self.lock(insert).await;
+        self.write(insert)
     }
 
     async fn accept(self, accept: &Accept<'_>) -> Result<Accepted> {
@@ -146,8 +180,9 @@ impl OpenTx for MemoryTx {
         self
     }
 
-    async fn insert(&mut self, insert: &Insert<'_>) -> Result<()> {
-        self.write(insert.envelopes)
+    async fn insert(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+        self.lock(insert).await;
+        self.write(insert)
     }
 
     async fn prove(&mut self) -> Result<()> {

@@ -1,35 +1,47 @@
 //! Row claims: due rows under a lease of their own.
 
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, MySqlConnection};
 
 use super::MysqlStore;
-use super::read::{parts, pending};
+use super::candidate::candidates;
+use super::read::pending;
 use super::settle::{Batch, Line, Look, unsettled};
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
-use crate::id::{OwnerId, Seq, ShardId, Token};
-use crate::store::{Claim, Order, Pending, RenewRows, RowLease, RowVerdict, SettleRows};
+use crate::id::{OwnerId, Seq, Token};
+use crate::store::{Claim, Pending, RenewRows, RowLease, RowVerdict, SettleRows, Suspects};
 
-/// How many candidates are looked for, for each row wanted: claims that run at the same moment
-/// find the same ones, and pass by those that another has locked.
-const CANDIDATES: u32 = 4;
+/// How often a claim looks, when others were quicker to lock all that it found.
+const LOOKS: usize = 3;
 
 /// Nothing is locked before it is known that there is something to be had.
 pub(super) async fn claim(store: &MysqlStore, claim: &Claim) -> Result<Vec<Pending>> {
-    let candidates = look(store, claim).await?;
-    if candidates.is_empty() {
-        return Ok(Vec::new());
+    for _ in 0..LOOKS {
+        let candidates = candidates(store, claim).await?;
+        if candidates.is_empty() {
+            break;
+        }
+        let rows = lease(store, claim, candidates).await?;
+        if !rows.is_empty() {
+            return Ok(rows);
+        }
     }
+    Ok(Vec::new())
+}
+
+async fn lease(store: &MysqlStore, claim: &Claim, candidates: Vec<i64>) -> Result<Vec<Pending>> {
     let mut tx = store.begin().await?;
     let rows = sqlx::query(store.sql(sql::CLAIM_PICK))
         .bind(Value::from(candidates).to_string())
-        .bind(claim.order == Order::None)
         .bind(i64::from(claim.limit))
         .fetch_all(&mut *tx)
         .await?;
     let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
+    if rows.is_empty() {
+        tx.rollback().await?;
+        return Ok(rows);
+    }
     let seqs: Value = rows.iter().map(|row| row.seq.0).collect();
     sqlx::query(store.sql(sql::CLAIM))
         .bind(seqs.to_string())
@@ -38,53 +50,13 @@ pub(super) async fn claim(store: &MysqlStore, claim: &Claim) -> Result<Vec<Pendi
         .execute(&mut *tx)
         .await?;
     tx.commit().await?;
-    // They were read before the claim moved their tokens on.
-    rows.iter_mut().for_each(|row| row.token = Token(row.token.0 % i32::MAX + 1));
+    // They were read before the claim gave them a lease and moved their tokens on.
+    for row in &mut rows {
+        (row.token, row.lapsed) = (Token(row.token.0 % i32::MAX + 1), false);
+    }
     let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
     rows.sort_by_key(|row| (place(row), row.seq));
     Ok(rows)
-}
-
-/// Rows that can be had, the most wanted shards' first. One statement has them all, unless there
-/// is a crowd: then shards are asked one after the other until there are enough.
-async fn look(store: &MysqlStore, claim: &Claim) -> Result<Vec<i64>> {
-    if claim.shards.is_empty() || claim.limit == 0 {
-        return Ok(Vec::new());
-    }
-    let most = claim.limit.saturating_mul(CANDIDATES) as usize;
-    let mut call = store.call().await?;
-    let mut found = look_in(store, &mut call, claim, &claim.shards, most).await?;
-    if found.len() >= most {
-        found.clear();
-        for shard in &claim.shards {
-            let left = most - found.len();
-            found.extend(look_in(store, &mut call, claim, &[*shard], left).await?);
-            if found.len() >= most {
-                break;
-            }
-        }
-    }
-    call.end();
-    let place = |shard: i16| claim.shards.iter().position(|wanted| wanted.0 == shard);
-    found.sort_by_key(|(seq, shard)| (place(*shard), *seq));
-    found.dedup();
-    Ok(found.into_iter().map(|(seq, _)| seq).collect())
-}
-
-async fn look_in(
-    store: &MysqlStore,
-    connection: &mut MySqlConnection,
-    claim: &Claim,
-    shards: &[ShardId],
-    most: usize,
-) -> Result<Vec<(i64, i16)>> {
-    let (marks, shards) = parts("?", ", ", shards, ShardId(-1));
-    let text = store.tables.render(sql::CLAIM_LOOK).replace("{shards}", &marks);
-    let query = sqlx::query_as(AssertSqlSafe(text));
-    let query = shards.iter().fold(query, |query, shard| query.bind(shard.0));
-    let query = query.bind(claim.order == Order::None);
-    let found = query.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(connection).await?;
-    Ok(found)
 }
 
 /// A lease that still stands after the statement was prolonged by it.
@@ -120,6 +92,27 @@ pub(super) async fn release_rows(
         .await;
     call.end();
     Ok(released?.rows_affected())
+}
+
+pub(super) async fn reclaim(store: &MysqlStore, rows: &[RowLease]) -> Result<u64> {
+    let mut call = store.call().await?;
+    let freed = sqlx::query(store.sql(sql::RECLAIM)).bind(list(rows)).execute(&mut *call).await;
+    call.end();
+    Ok(freed?.rows_affected())
+}
+
+/// Nothing says which rows an UPDATE changed: they are looked at first, under a lock.
+pub(super) async fn suspect(store: &MysqlStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+    let (mut tx, below) = (store.begin().await?, i64::from(suspects.below));
+    let found: Vec<(i64, i32)> = sqlx::query_as(store.sql(sql::SUSPECTED))
+        .bind(list(&suspects.rows))
+        .bind(below)
+        .fetch_all(&mut *tx)
+        .await?;
+    let update = sqlx::query(store.sql(sql::SUSPECT)).bind(list(&suspects.rows)).bind(below);
+    update.execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(found.into_iter().map(|(seq, times)| (Seq(seq), times.unsigned_abs() + 1)).collect())
 }
 
 pub(super) async fn settle_rows(store: &MysqlStore, settle: &SettleRows) -> Result<Vec<Seq>> {

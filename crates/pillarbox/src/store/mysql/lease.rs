@@ -7,7 +7,7 @@ use super::{MysqlStore, migrate::mode, sql};
 use crate::clock::micros;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::store::{Holding, Join, Lease, Origin, Renewal, Take};
+use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
 
 pub(super) async fn join(store: &MysqlStore, join: &Join) -> Result<()> {
     let lease = &join.lease;
@@ -35,6 +35,16 @@ pub(super) async fn renew(store: &MysqlStore, lease: &Lease) -> Result<Renewal> 
         .await;
     call.end();
     if renewed?.rows_affected() == 0 { Ok(Renewal::Lost) } else { Ok(Renewal::Kept) }
+}
+
+pub(super) async fn members(store: &MysqlStore) -> Result<Vec<Member>> {
+    let mut call = store.lease_call().await?;
+    let members: Result<Vec<(String, i16, i64)>, _> = sqlx::query_as(store.sql(sql::MEMBERS))
+        .bind(i64::from(MAX_MEMBERS))
+        .fetch_all(&mut *call)
+        .await;
+    call.end();
+    Ok(members?.into_iter().map(Member::stored).collect())
 }
 
 pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>> {

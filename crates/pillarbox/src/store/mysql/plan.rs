@@ -1,4 +1,4 @@
-//! Every hot statement's plan, read from the server beside many rows that are done.
+//! Every hot statement's plan, read from the server with a million done rows in the table.
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlPool, Row as _};
@@ -9,7 +9,7 @@ use crate::id::OwnerId;
 use crate::store::Store as _;
 
 /// Doubled this often from a thousand.
-const DOUBLED: u32 = 7;
+const DOUBLED: u32 = 10;
 
 const PENDING: &str = "outbox_event_pending";
 const KEY: &str = "outbox_event_key";
@@ -17,9 +17,9 @@ const FINAL: &str = "outbox_event_final";
 const ID: &str = "outbox_event_id";
 const SEQ: &str = "PRIMARY";
 
-const ROWS: &str = "'[[3, 128001, 0], [3, 128002, 0]]'";
-const VERDICTS: &str = "'[[3, 128001, 0, 1, 0, 0, null, null]]'";
-const SEQS: &str = "'[128001, 128002]'";
+const ROWS: &str = "'[[3, 1024001, 0], [3, 1024002, 0]]'";
+const VERDICTS: &str = "'[[3, 1024001, 0, 1, 0, 0, null, null]]'";
+const SEQS: &str = "'[1024001, 1024002]'";
 const IDS: &str = "'[\"a\", \"b\"]'";
 const OWNER: &str = "'01ARZ3NDEKTSV4RRFFQ69G5FAV'";
 
@@ -27,20 +27,23 @@ const OWNER: &str = "'01ARZ3NDEKTSV4RRFFQ69G5FAV'";
 type Hot = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const HOT: &[Hot] = &[
-    (sql::READ, &["0", "3", "0", "999999", "4", "0", "999999", "501"], &[PENDING, KEY]),
-    (sql::READ, &["1", "3", "129000", "999999", "4", "7", "128500", "501"], &[PENDING, KEY]),
-    (sql::READ_END, &["3", "129000", "31"], &[PENDING]),
-    (sql::READ_KEY, &["'key-1'", "3", "100"], &[KEY]),
+    (sql::READ, &["0", "3", "0", "9999999", "4", "0", "9999999", "501"], &[PENDING, KEY]),
+    (sql::READ, &["1", "3", "1025000", "9999999", "4", "7", "1024500", "501"], &[PENDING, KEY]),
+    (sql::READ_END, &["3", "1025000", "31"], &[PENDING]),
+    (sql::READ_KEY, &["3", "'key-1'", "100"], &[KEY]),
     (sql::SETTLE_PICK, &[ROWS], &[SEQ]),
     (sql::SETTLE_DELETE, &[ROWS], &[SEQ]),
     (sql::SETTLE_MARK, &[VERDICTS], &[SEQ]),
     (sql::AUDIT_FAILURES, &[ROWS], &[SEQ]),
-    (claim::CLAIM_LOOK, &["3", "4", "0", "100"], &[PENDING, KEY]),
-    (claim::CLAIM_PICK, &[SEQS, "0", "100"], &[SEQ, KEY]),
+    (claim::LOOK, &["3", "4", "100"], &[PENDING]),
+    (claim::LOOK_KEYLESS, &["3", "4", "100"], &[KEY]),
+    (claim::LOOK_HEADS, &["3", "4", "''", "100"], &[KEY, SEQ]),
+    (claim::CLAIM_PICK, &[SEQS, "100"], &[SEQ]),
     (claim::CLAIM, &[SEQS, OWNER, "15000000"], &[SEQ]),
     (claim::RENEW_ROWS, &[ROWS, OWNER, "15000000"], &[SEQ]),
     (claim::KEPT_ROWS, &[ROWS, OWNER], &[SEQ]),
     (claim::RELEASE_ROWS, &[ROWS, OWNER], &[SEQ]),
+    (claim::RECLAIM, &[ROWS], &[SEQ]),
     (claim::SETTLE_ROWS_PICK, &[ROWS, OWNER], &[SEQ]),
     (claim::SETTLE_ROWS_DELETE, &[ROWS, OWNER], &[SEQ]),
     (claim::SETTLE_ROWS_MARK, &[VERDICTS, OWNER], &[SEQ]),
@@ -57,7 +60,7 @@ const HOT: &[Hot] = &[
 ];
 
 #[tokio::test]
-async fn hot_statements_go_by_an_index_beside_many_done_rows() {
+async fn hot_statements_go_by_an_index_beside_a_million_done_rows() {
     let Some(url) = server() else { return };
     let place = Place::open(&url).await;
     place.fill().await;

@@ -127,8 +127,8 @@ fn pages(mut rows: Vec<Pending>, limit: u32) -> Vec<Pending> {
 pub(super) async fn read_key(store: &MysqlStore, read: &ReadKey) -> Result<Vec<Pending>> {
     let mut call = store.call().await?;
     let rows = sqlx::query(store.sql(sql::READ_KEY))
-        .bind(&read.key)
         .bind(read.shard.0)
+        .bind(&read.key)
         .bind(i64::from(read.limit))
         .fetch_all(&mut *call)
         .await;
@@ -145,6 +145,7 @@ pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
         status: status(row)?,
         attempts: attempts(row)?,
         due_in: from_micros(row.try_get("due_in")?),
+        lapsed: row.try_get("lapsed")?,
         behind: false,
         event: envelope_row(row)?.open(),
     })

@@ -13,7 +13,9 @@ pub(super) mod claim;
 macro_rules! pending_columns {
     () => {
         "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    coalesce(timestampdiff(microsecond, utc_timestamp(6), e.available_at), 0) as due_in, "
+    coalesce(timestampdiff(microsecond, utc_timestamp(6),
+        greatest(e.available_at, coalesce(e.locked_until, e.available_at))), 0) as due_in,
+    coalesce(e.locked_until <= utc_timestamp(6), false) as lapsed, "
     };
 }
 
@@ -55,6 +57,14 @@ pub(super) const RENEW: &str = "
 update {p}outbox_owner
 set lease_until = utc_timestamp(6) + interval ? microsecond, wants = ?
 where owner = ?";
+
+pub(super) const MEMBERS: &str = "
+select o.owner, o.wants,
+    (select count(*) from {p}outbox_shard s where s.owner = o.owner) as held
+from {p}outbox_owner o
+where o.wants > 0 and o.lease_until >= utc_timestamp(6)
+order by held desc, o.owner
+limit ?";
 
 /// Moves are rare: one row lock lets them happen one after the other.
 /// Whoever holds it also knows that the mode stays as it is.
@@ -107,8 +117,8 @@ pub(super) const READ: &str = concat!(
     pending_columns!(),
     "case when ? then (
         select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
-        where o.pending_key = e.ordering_key
-        order by o.pending_key, o.seq
+        where o.pending_shard = e.shard and o.pending_key = e.ordering_key
+        order by o.pending_shard, o.pending_key, o.seq
         limit 1) end as head, ",
     event_columns!(),
     "
@@ -135,7 +145,7 @@ pub(super) const READ_KEY: &str = concat!(
     event_columns!(),
     "
 from {p}outbox_event e force index ({p}outbox_event_key)
-where e.pending_key = ? and e.shard = ?
+where e.pending_shard = ? and e.pending_key = ?
 order by e.seq
 limit ?"
 );

@@ -32,8 +32,8 @@ pub(super) async fn dead_letters(store: &PostgresStore, list: &List) -> Result<V
     query.push(" order by e.done_at").push(turned).push(", e.seq").push(turned);
     query.push(" limit ").push_bind(i64::try_from(list.rows()).unwrap_or(i64::MAX));
     let mut tx = store.begin().await?;
-    sqlx::query(sql::BE_BRIEF).execute(&mut *tx).await?;
-    let rows = query.build().fetch_all(&mut *tx).await?;
+    sqlx::raw_sql(sql::BE_BRIEF).execute(&mut *tx).await?;
+    let rows = query.build().persistent(store.named).fetch_all(&mut *tx).await?;
     tx.rollback().await?;
     rows.iter().map(dead_letter).collect()
 }
@@ -42,8 +42,8 @@ pub(super) async fn count_dead(store: &PostgresStore, filter: &Filter) -> Result
     let mut query = QueryBuilder::<Postgres>::new(&*store.tables.render(sql::COUNT_DEAD));
     narrow(&mut query, filter);
     let mut tx = store.begin().await?;
-    sqlx::query(sql::BE_BRIEF).execute(&mut *tx).await?;
-    let count: i64 = query.build_query_scalar().fetch_one(&mut *tx).await?;
+    sqlx::raw_sql(sql::BE_BRIEF).execute(&mut *tx).await?;
+    let count: i64 = query.build_query_scalar().persistent(store.named).fetch_one(&mut *tx).await?;
     tx.rollback().await?;
     Ok(u64::try_from(count).unwrap_or(0))
 }
@@ -106,23 +106,29 @@ pub(super) async fn operate(store: &PostgresStore, operation: &Operation) -> Res
         Action::Discard => sql::DISCARD,
     };
     let ids: Vec<&str> = operation.ids.iter().map(EventId::as_str).collect();
+    let mut link = store.link(&store.pool).await?;
     let done: Vec<String> = sqlx::query_scalar(store.sql(statement))
+        .persistent(store.named)
         .bind(ids)
         .bind(operation.action.as_str())
         .bind(operation.extra())
-        .fetch_all(&store.pool)
+        .fetch_all(&mut *link)
         .await?;
+    link.end().await?;
     // In the order they were asked for, each once.
     let mut done: HashSet<String> = done.into_iter().collect();
     Ok(operation.ids.iter().filter(|id| done.remove(id.as_str())).cloned().collect())
 }
 
 pub(super) async fn trail(store: &PostgresStore, id: &EventId) -> Result<Vec<AuditEntry>> {
+    let mut link = store.link(&store.pool).await?;
     let rows = sqlx::query(store.sql(sql::TRAIL))
+        .persistent(store.named)
         .bind(id.as_str())
         .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
-        .fetch_all(&store.pool)
+        .fetch_all(&mut *link)
         .await?;
+    link.end().await?;
     rows.iter().rev().map(audit_entry).collect()
 }
 
@@ -149,12 +155,16 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
         PurgeKind::Any => sql::PURGE_ANY,
     };
     let mut tx = store.begin().await?;
-    sqlx::query(BE_PATIENT).execute(&mut *tx).await?;
+    sqlx::raw_sql(BE_PATIENT).execute(&mut *tx).await?;
     if purge.kind == PurgeKind::Any {
-        let row = sqlx::query(store.sql(sql::HOLD_MODE)).fetch_one(&mut *tx).await?;
+        let row = sqlx::query(store.sql(sql::HOLD_MODE))
+            .persistent(store.named)
+            .fetch_one(&mut *tx)
+            .await?;
         refuse_unless_nobody_delivers(migrate::mode(&row)?)?;
     }
     let purged = sqlx::query(store.sql(statement))
+        .persistent(store.named)
         .bind(micros(purge.older_than))
         .bind(i64::from(purge.limit))
         .execute(&mut *tx)
@@ -164,8 +174,11 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
 }
 
 pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<StoredEvent>> {
-    let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
-    let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
+    let query = sqlx::query(store.sql(sql::EVENT)).persistent(store.named).bind(id.as_str());
+    let mut link = store.link(&store.pool).await?;
+    let row = query.fetch_optional(&mut *link).await?;
+    link.end().await?;
+    let Some(row) = row else { return Ok(None) };
     let mut columns = Columns::of(&row);
     Ok(Some(StoredEvent {
         seq: Seq(columns.next()?),

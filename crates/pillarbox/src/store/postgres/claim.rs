@@ -1,5 +1,7 @@
 //! Row claims: due rows under a lease of their own.
 
+use std::time::Duration;
+
 use sqlx::PgExecutor;
 
 use super::read::pending;
@@ -8,19 +10,26 @@ use super::{PostgresStore, settle::Marks};
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq};
-use crate::store::{Claim, Order, Pending, RenewRows, RowLease, RowVerdict, SettleRows};
+use crate::store::{Claim, Order, Pending, RenewRows, RowLease, RowVerdict, SettleRows, Suspects};
 use crate::verdict::Verdict;
 
 pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pending>> {
-    let rows = sqlx::query(store.sql(sql::CLAIM))
+    let text = if claim.order == Order::Key { sql::CLAIM_HEADS } else { sql::CLAIM };
+    let mut query = sqlx::query(store.sql(text))
+        .persistent(store.named)
         .bind(claim.owner.as_str())
         .bind(claim.shards.iter().map(|shard| shard.0).collect::<Vec<_>>())
         .bind(i64::from(claim.limit))
-        .bind(micros(claim.length))
-        .bind(claim.order == Order::Key)
-        .fetch_all(&store.pool)
-        .await?;
+        .bind(micros(claim.length));
+    if claim.order == Order::Key {
+        query = query.bind(claim.after.as_deref().unwrap_or_default());
+    }
+    let mut link = store.link(&store.pool).await?;
+    let rows = query.fetch_all(&mut *link).await?;
+    link.end().await?;
     let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
+    // What is read is the lease that the claim gave.
+    rows.iter_mut().for_each(|row| (row.due_in, row.lapsed) = (Duration::ZERO, false));
     let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
     rows.sort_by_key(|row| (place(row), row.seq));
     Ok(rows)
@@ -28,14 +37,17 @@ pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pe
 
 pub(super) async fn renew_rows(store: &PostgresStore, renew: &RenewRows) -> Result<Vec<Seq>> {
     let Rows { shards, seqs, tokens } = Rows::of(&in_order(&renew.rows));
+    let mut link = store.link(&store.leases).await?;
     let kept: Vec<i64> = sqlx::query_scalar(store.sql(sql::RENEW_ROWS))
+        .persistent(store.named)
         .bind(renew.owner.as_str())
         .bind(shards)
         .bind(seqs)
         .bind(tokens)
         .bind(micros(renew.length))
-        .fetch_all(&store.leases)
+        .fetch_all(&mut *link)
         .await?;
+    link.end().await?;
     Ok(kept.into_iter().map(Seq).collect())
 }
 
@@ -45,14 +57,46 @@ pub(super) async fn release_rows(
     rows: &[RowLease],
 ) -> Result<u64> {
     let Rows { shards, seqs, tokens } = Rows::of(&in_order(rows));
+    let mut link = store.link(&store.pool).await?;
     let released = sqlx::query(store.sql(sql::RELEASE_ROWS))
+        .persistent(store.named)
         .bind(owner.as_str())
         .bind(shards)
         .bind(seqs)
         .bind(tokens)
-        .execute(&store.pool)
+        .execute(&mut *link)
         .await?;
+    link.end().await?;
     Ok(released.rows_affected())
+}
+
+pub(super) async fn reclaim(store: &PostgresStore, rows: &[RowLease]) -> Result<u64> {
+    let Rows { shards, seqs, tokens } = Rows::of(&in_order(rows));
+    let mut link = store.link(&store.pool).await?;
+    let freed = sqlx::query(store.sql(sql::RECLAIM))
+        .persistent(store.named)
+        .bind(shards)
+        .bind(seqs)
+        .bind(tokens)
+        .execute(&mut *link)
+        .await?;
+    link.end().await?;
+    Ok(freed.rows_affected())
+}
+
+pub(super) async fn suspect(store: &PostgresStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+    let Rows { shards, seqs, tokens } = Rows::of(&in_order(&suspects.rows));
+    let mut link = store.link(&store.pool).await?;
+    let counted: Vec<(i64, i32)> = sqlx::query_as(store.sql(sql::SUSPECT))
+        .persistent(store.named)
+        .bind(shards)
+        .bind(seqs)
+        .bind(tokens)
+        .bind(i64::from(suspects.below))
+        .fetch_all(&mut *link)
+        .await?;
+    link.end().await?;
+    Ok(counted.into_iter().map(|(seq, times)| (Seq(seq), times.unsigned_abs())).collect())
 }
 
 pub(super) async fn settle_rows(store: &PostgresStore, settle: &SettleRows) -> Result<Vec<Seq>> {
@@ -61,10 +105,16 @@ pub(super) async fn settle_rows(store: &PostgresStore, settle: &SettleRows) -> R
     let (deleted, marked): (Vec<&RowVerdict>, Vec<&RowVerdict>) =
         verdicts.into_iter().partition(|it| it.verdict == Verdict::Delete);
     if marked.is_empty() {
-        return delete(store, &store.pool, &settle.owner, &deleted).await;
+        let mut link = store.link(&store.pool).await?;
+        let deleted = delete(store, &mut *link, &settle.owner, &deleted).await?;
+        link.end().await?;
+        return Ok(deleted);
     }
     if deleted.is_empty() {
-        return mark(store, &store.pool, &settle.owner, &marked).await;
+        let mut link = store.link(&store.pool).await?;
+        let marked = mark(store, &mut *link, &settle.owner, &marked).await?;
+        link.end().await?;
+        return Ok(marked);
     }
     let mut tx = store.begin().await?;
     let mut applied = delete(store, &mut *tx, &settle.owner, &deleted).await?;
@@ -81,6 +131,7 @@ async fn delete(
 ) -> Result<Vec<Seq>> {
     let Rows { shards, seqs, tokens } = Rows::of(verdicts.iter().map(|it| &it.row));
     let applied: Vec<i64> = sqlx::query_scalar(store.sql(sql::SETTLE_ROWS_DELETE))
+        .persistent(store.named)
         .bind(owner.as_str())
         .bind(shards)
         .bind(seqs)
@@ -99,6 +150,7 @@ async fn mark(
     let Rows { shards, seqs, tokens } = Rows::of(verdicts.iter().map(|it| &it.row));
     let marks = Marks::of(verdicts.iter().map(|it| (&it.verdict, it.settled_by.as_deref())));
     let applied: Vec<i64> = sqlx::query_scalar(store.sql(sql::SETTLE_ROWS_MARK))
+        .persistent(store.named)
         .bind(owner.as_str())
         .bind(shards)
         .bind(seqs)

@@ -27,7 +27,9 @@ const BY_SHARD: &[&str] = &["plan_outbox_event_pending"];
 const BY_SHARD_AND_KEY: &[&str] = &["plan_outbox_event_pending", "plan_outbox_event_key"];
 const DONE_BY_TIME: &[&str] = &["plan_outbox_event_done", BITMAP];
 const DEAD_BY_TIME: &[&str] = &["plan_outbox_event_dead", BITMAP];
-const PENDING_AND_DEAD: &[&str] = &["plan_outbox_event_pending", "plan_outbox_event_dead", BITMAP];
+/// Both indexes of what is pending will do where all of it is counted.
+const PENDING_AND_DEAD: &[&str] =
+    &["plan_outbox_event_pending", "plan_outbox_event_key", "plan_outbox_event_dead", BITMAP];
 /// Of an index that stands beside it; good where all of it is wanted, or nothing is ordered.
 const BITMAP: &str = "Bitmap Heap Scan";
 
@@ -114,7 +116,8 @@ impl Place {
         let read_key = "1, 'key-1', 100".to_owned();
         let delete = format!("{fence}, {verdicts}");
         let mark = format!("{fence}, {verdicts}, {marks}");
-        let take = format!("'us', {shards}, 100, 15000000, true");
+        let take = format!("'us', {shards}, 100, 15000000");
+        let take_heads = format!("{take}, 'key-1'");
         let renew = format!("'us', {verdicts}, 15000000");
         let release = format!("'us', {verdicts}");
         let mark_rows = format!("'us', {verdicts}, {marks}");
@@ -123,8 +126,10 @@ impl Place {
             hot("READ_KEY", sql::READ_KEY, read_key, BY_SHARD_AND_KEY),
             hot("SETTLE_DELETE", sql::SETTLE_DELETE, delete, BY_SHARD),
             hot("SETTLE_MARK", sql::SETTLE_MARK, mark, BY_SHARD),
-            hot("CLAIM", claim::CLAIM, take, BY_SHARD_AND_KEY),
+            hot("CLAIM", claim::CLAIM, take, BY_SHARD),
+            hot("CLAIM_HEADS", claim::CLAIM_HEADS, take_heads, BY_SHARD_AND_KEY),
             hot("RENEW_ROWS", claim::RENEW_ROWS, renew, BY_SHARD),
+            hot("RECLAIM", claim::RECLAIM, verdicts.clone(), BY_SHARD),
             hot("RELEASE_ROWS", claim::RELEASE_ROWS, release.clone(), BY_SHARD),
             hot("SETTLE_ROWS_DELETE", claim::SETTLE_ROWS_DELETE, release, BY_SHARD),
             hot("SETTLE_ROWS_MARK", claim::SETTLE_ROWS_MARK, mark_rows, BY_SHARD),

@@ -1,7 +1,6 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
-use sqlx::{Decode, Postgres, Row as _, Type, postgres::PgRow};
-use time::OffsetDateTime;
+use sqlx::{Decode, Postgres, Row as _, postgres::PgRow};
 
 use super::{PostgresStore, sql};
 use crate::clock::Timestamp;
@@ -10,27 +9,36 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::store::{Pending, Read, ReadKey, Status};
 
+/// The year 2000, in microseconds since 1970.
+const MICROS_IN_2000: i64 = 946_684_800_000_000;
+
 pub(super) async fn read(store: &PostgresStore, read: &Read) -> Result<Vec<Pending>> {
     let shards: Vec<i16> = read.shards.iter().map(|want| want.shard.0).collect();
     let floors: Vec<i64> = read.shards.iter().map(|want| want.floor.0).collect();
+    let mut link = store.link(&store.pool).await?;
     let rows = sqlx::query(store.sql(sql::READ))
+        .persistent(store.named)
         .bind(shards)
         .bind(floors)
         .bind(i64::from(read.limit))
-        .fetch_all(&store.pool)
+        .fetch_all(&mut *link)
         .await?;
+    link.end().await?;
     let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
     rows.sort_by_key(|row| (row.shard, row.seq));
     Ok(rows)
 }
 
 pub(super) async fn read_key(store: &PostgresStore, read: &ReadKey) -> Result<Vec<Pending>> {
+    let mut link = store.link(&store.pool).await?;
     let rows = sqlx::query(store.sql(sql::READ_KEY))
+        .persistent(store.named)
         .bind(read.shard.0)
         .bind(&read.key)
         .bind(i64::from(read.limit))
-        .fetch_all(&store.pool)
+        .fetch_all(&mut *link)
         .await?;
+    link.end().await?;
     rows.iter().map(pending).collect()
 }
 
@@ -39,7 +47,9 @@ pub(super) fn pending(row: &PgRow) -> Result<Pending> {
     let (seq, shard) = (Seq(columns.next()?), ShardId(columns.next()?));
     let (key, token) = (columns.next()?, Token(columns.next()?));
     let (status, attempts) = (columns.status()?, columns.attempts()?);
-    let (available_at, now) = (columns.time()?, columns.time()?);
+    let available_at = columns.time()?;
+    let locked_until = columns.next::<Option<i64>>()?.map(moment);
+    let now = columns.time()?;
     Ok(Pending {
         seq,
         shard,
@@ -47,14 +57,21 @@ pub(super) fn pending(row: &PgRow) -> Result<Pending> {
         token,
         status,
         attempts,
-        due_in: available_at.since(now),
+        due_in: locked_until.map_or(available_at, |it| it.max(available_at)).since(now),
+        lapsed: locked_until.is_some_and(|until| until <= now),
         behind: columns.next()?,
         event: columns.event()?.open(),
     })
 }
 
-/// A row's columns one after the other, as the statement lists them: looking each up by its name
-/// would cost more than reading it.
+/// A time as PostgreSQL sends it: microseconds since 2000, and the ends of the range for the
+/// infinities, which are cut to the years that there are.
+fn moment(micros: i64) -> Timestamp {
+    Timestamp::from_unix_micros(micros.saturating_add(MICROS_IN_2000))
+}
+
+/// A row's columns one after the other, as the statement lists them: looking each up by its name,
+/// and its type in the catalogue, would cost more than reading it.
 pub(super) struct Columns<'r> {
     row: &'r PgRow,
     at: usize,
@@ -65,9 +82,9 @@ impl<'r> Columns<'r> {
         Self { row, at: 0 }
     }
 
-    pub(super) fn next<T: Decode<'r, Postgres> + Type<Postgres>>(&mut self) -> Result<T> {
+    pub(super) fn next<T: Decode<'r, Postgres>>(&mut self) -> Result<T> {
         self.at += 1;
-        Ok(self.row.try_get(self.at - 1)?)
+        Ok(self.row.try_get_unchecked(self.at - 1)?)
     }
 
     pub(super) fn status(&mut self) -> Result<Status> {
@@ -81,7 +98,7 @@ impl<'r> Columns<'r> {
     }
 
     pub(super) fn time(&mut self) -> Result<Timestamp> {
-        Ok(self.next::<OffsetDateTime>()?.into())
+        Ok(moment(self.next()?))
     }
 
     /// What `event_columns` lists.

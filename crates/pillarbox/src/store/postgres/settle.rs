@@ -18,10 +18,16 @@ pub(super) async fn settle(store: &PostgresStore, settle: &Settle) -> Result<Set
     let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) =
         settlements.into_iter().partition(|settlement| settlement.verdict == Verdict::Delete);
     if marked.is_empty() {
-        return delete(store, &store.pool, &settle.owner, &deleted).await;
+        let mut link = store.link(&store.pool).await?;
+        let deleted = delete(store, &mut *link, &settle.owner, &deleted).await?;
+        link.end().await?;
+        return Ok(deleted);
     }
     if deleted.is_empty() {
-        return mark(store, &store.pool, &settle.owner, &marked).await;
+        let mut link = store.link(&store.pool).await?;
+        let marked = mark(store, &mut *link, &settle.owner, &marked).await?;
+        link.end().await?;
+        return Ok(marked);
     }
     let mut tx = store.begin().await?;
     let mut settled = delete(store, &mut *tx, &settle.owner, &deleted).await?;
@@ -42,6 +48,7 @@ async fn delete(
 ) -> Result<Settled> {
     let columns = Columns::of(settlements);
     let row = sqlx::query(store.sql(sql::SETTLE_DELETE))
+        .persistent(store.named)
         .bind(owner.as_str())
         .bind(&columns.fence_shards)
         .bind(&columns.fence_epochs)
@@ -62,6 +69,7 @@ async fn mark(
     let columns = Columns::of(settlements);
     let marks = Marks::of(settlements.iter().map(|it| (&it.verdict, it.settled_by.as_deref())));
     let row = sqlx::query(store.sql(sql::SETTLE_MARK))
+        .persistent(store.named)
         .bind(owner.as_str())
         .bind(&columns.fence_shards)
         .bind(&columns.fence_epochs)
@@ -134,7 +142,8 @@ impl Columns {
 
     fn settled(&self, row: &PgRow) -> Result<Settled> {
         let locked: Vec<i16> = row.try_get("locked")?;
-        let settled: Vec<i64> = row.try_get("settled")?;
+        let settled: Option<Vec<i64>> = row.try_get("settled")?;
+        let settled = settled.unwrap_or_else(|| self.seqs.clone());
         let refused = self.fence_shards.iter().filter(|shard| !locked.contains(shard));
         Ok(Settled {
             applied: settled.into_iter().map(Seq).collect(),

@@ -4,14 +4,11 @@ pub(super) mod admin;
 pub(super) mod claim;
 
 /// What a row is read with, apart from `behind`. Times go out as they are stored, for arithmetic
-/// on `numeric` would cost as much as all the rest; one that no clock can show is cut to the years
-/// 1 to 9999.
+/// on `numeric` would cost as much as all the rest.
 macro_rules! pending_columns {
     () => {
-        "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
-    greatest(least(e.available_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00') as available_at,
-    (select clock_timestamp()) as now,
-    "
+        "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts, e.available_at,
+    e.locked_until, (select clock_timestamp()) as now, "
     };
 }
 
@@ -20,8 +17,7 @@ macro_rules! event_columns {
     () => {
         "e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
     e.partition_key, e.tenant_id, e.payload::text as payload, e.payload_bytes, e.content_type,
-    e.headers::text as headers,
-    greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00') as occurred_at"
+    e.headers::text as headers, e.occurred_at"
     };
 }
 
@@ -49,6 +45,14 @@ pub(super) const RENEW: &str = "
 update {p}outbox_owner
 set lease_until = clock_timestamp() + $2 * interval '1 microsecond', wants = $3
 where owner = $1";
+
+pub(super) const MEMBERS: &str = "
+select o.owner, o.wants,
+    (select count(*) from {p}outbox_shard s where s.owner = o.owner) as held
+from {p}outbox_owner o
+where o.wants > 0 and o.lease_until >= clock_timestamp()
+order by held desc, o.owner
+limit $1";
 
 /// A move that cannot get a lock gives up soon: the relay must renew meanwhile.
 pub(super) const BE_PATIENT: &str = "set local lock_timeout = '3s'";
@@ -111,7 +115,8 @@ pub(super) const READ: &str = concat!(
     pending_columns!(),
     "want.floor > 0 and e.ordering_key is not null and exists (
         select 1 from {p}outbox_event o
-        where o.ordering_key = e.ordering_key and o.seq <= want.floor and o.status in (0, 2, 4)
+        where o.shard + 0 = e.shard and o.ordering_key = e.ordering_key and o.seq <= want.floor
+          and o.status in (0, 2, 4)
     ) as behind, ",
     event_columns!(),
     "
@@ -132,7 +137,7 @@ pub(super) const READ_KEY: &str = concat!(
     event_columns!(),
     "
 from {p}outbox_event e
-where e.shard = $1 and e.ordering_key = $2 and e.status in (0, 2, 4)
+where e.shard + 0 = $1 and e.ordering_key = $2 and e.status in (0, 2, 4)
 order by e.seq
 limit (select $3::bigint)"
 );
@@ -195,6 +200,8 @@ macro_rules! audit {
 
 pub(super) use {audit, mark};
 
+/// Which rows were settled is said only where it is not all of them.
+///
 /// The shards that are held stand in an array, not in a join: a planner that knows nothing of a
 /// new table would look events up by shard alone.
 pub(super) const SETTLE_DELETE: &str = concat!(
@@ -206,7 +213,10 @@ pub(super) const SETTLE_DELETE: &str = concat!(
       and e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token and e.status in (0, 2)
     returning e.seq
 )
-select array(select shard from fence) as locked, array(select seq from settled) as settled"
+select
+    array(select shard from fence) as locked,
+    case when (select count(*) from settled) < cardinality($5)
+        then array(select seq from settled) end as settled"
 );
 
 pub(super) const SETTLE_MARK: &str = concat!(
@@ -224,5 +234,8 @@ pub(super) const SETTLE_MARK: &str = concat!(
 ), ",
     audit!(),
     "
-select array(select shard from fence) as locked, array(select seq from settled) as settled"
+select
+    array(select shard from fence) as locked,
+    case when (select count(*) from settled) < cardinality($5)
+        then array(select seq from settled) end as settled"
 );

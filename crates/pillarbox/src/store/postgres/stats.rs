@@ -10,7 +10,10 @@ use crate::id::{Epoch, OwnerId, ShardId};
 use crate::store::{Breakdown, MAX_TYPES, ShardStats, Stats, TypeStats};
 
 pub(super) async fn stats(store: &PostgresStore) -> Result<Stats> {
-    let row = sqlx::query(store.sql(sql::STATS)).fetch_one(&store.pool).await?;
+    let mut link = store.link(&store.pool).await?;
+    let row =
+        sqlx::query(store.sql(sql::STATS)).persistent(store.named).fetch_one(&mut *link).await?;
+    link.end().await?;
     Ok(Stats {
         new: count(&row, "new")?,
         retry: count(&row, "retry")?,
@@ -23,12 +26,25 @@ pub(super) async fn stats(store: &PostgresStore) -> Result<Stats> {
 }
 
 pub(super) async fn breakdown(store: &PostgresStore) -> Result<Breakdown> {
-    let done: i64 = sqlx::query_scalar(store.sql(sql::COUNT_DONE)).fetch_one(&store.pool).await?;
-    let shards = sqlx::query(store.sql(sql::SHARD_STATS)).fetch_all(&store.pool).await?;
-    let types = sqlx::query(store.sql(sql::TYPE_STATS))
-        .bind(i64::try_from(MAX_TYPES).unwrap_or(i64::MAX))
-        .fetch_all(&store.pool)
+    let mut link = store.link(&store.pool).await?;
+    let done: i64 = sqlx::query_scalar(store.sql(sql::COUNT_DONE))
+        .persistent(store.named)
+        .fetch_one(&mut *link)
         .await?;
+    link.end().await?;
+    let mut link = store.link(&store.pool).await?;
+    let shards = sqlx::query(store.sql(sql::SHARD_STATS))
+        .persistent(store.named)
+        .fetch_all(&mut *link)
+        .await?;
+    link.end().await?;
+    let mut link = store.link(&store.pool).await?;
+    let types = sqlx::query(store.sql(sql::TYPE_STATS))
+        .persistent(store.named)
+        .bind(i64::try_from(MAX_TYPES).unwrap_or(i64::MAX))
+        .fetch_all(&mut *link)
+        .await?;
+    link.end().await?;
     Ok(Breakdown {
         done: u64::try_from(done).unwrap_or(0),
         shards: shards.iter().map(shard_stats).collect::<Result<_>>()?,

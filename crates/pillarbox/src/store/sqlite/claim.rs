@@ -1,6 +1,7 @@
 //! Row claims: due rows under a lease of their own.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::SqliteStore;
 use super::read::Columns;
@@ -9,32 +10,52 @@ use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
-use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows};
+use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
 
-/// All rows are in one shard, so that one statement is the whole claim.
+/// Looks first: who finds nothing does not keep the writers waiting.
 pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pending>> {
     let mut claimed = Vec::new();
+    let mut after = claim.after.as_deref();
     for shard in &claim.shards {
         let left = i64::from(claim.limit).saturating_sub_unsigned(claimed.len() as u64);
         if left <= 0 {
             break;
         }
-        let rows = sqlx::query(store.sql(sql::CLAIM))
-            .bind(claim.owner.as_str())
-            .bind(shard.0)
-            .bind(left)
-            .bind(micros(claim.length))
-            .bind(claim.order == Order::Key)
-            .fetch_all(&store.pool)
-            .await?;
-        let rows: Result<Vec<Pending>> =
-            rows.iter().map(|row| Columns::of(row).pending(*shard)).collect();
-        let mut rows = rows?;
-        // SQLite promises no order for what an UPDATE returns.
-        rows.sort_unstable_by_key(|row| row.seq);
-        claimed.append(&mut rows);
+        let found = match claim.order {
+            Order::None => sqlx::query_scalar(store.sql(sql::LOOK)).bind(shard.0).bind(left),
+            Order::Key => sqlx::query_scalar(store.sql(sql::LOOK_HEADS))
+                .bind(shard.0)
+                .bind(left)
+                .bind(after.take().unwrap_or_default()),
+        };
+        let found: Vec<i64> = found.fetch_all(&store.pool).await?;
+        if !found.is_empty() {
+            claimed.append(&mut lease(store, claim, *shard, found).await?);
+        }
     }
     Ok(claimed)
+}
+
+async fn lease(
+    store: &SqliteStore,
+    claim: &Claim,
+    shard: ShardId,
+    found: Vec<i64>,
+) -> Result<Vec<Pending>> {
+    let rows = sqlx::query(store.sql(sql::CLAIM))
+        .bind(json(&found.into_iter().map(Seq).collect::<Vec<_>>()))
+        .bind(claim.owner.as_str())
+        .bind(micros(claim.length))
+        .fetch_all(&store.pool)
+        .await?;
+    let rows: Result<Vec<Pending>> =
+        rows.iter().map(|row| Columns::of(row).pending(shard)).collect();
+    let mut rows = rows?;
+    // What is read is the lease that the claim gave.
+    rows.iter_mut().for_each(|row| (row.due_in, row.lapsed) = (Duration::ZERO, false));
+    // SQLite promises no order for what an UPDATE returns.
+    rows.sort_unstable_by_key(|row| row.seq);
+    Ok(rows)
 }
 
 pub(super) async fn renew_rows(store: &SqliteStore, renew: &RenewRows) -> Result<Vec<Seq>> {
@@ -72,6 +93,30 @@ pub(super) async fn release_rows(
     }
     tx.commit().await?;
     Ok(released)
+}
+
+pub(super) async fn reclaim(store: &SqliteStore, rows: &[RowLease]) -> Result<u64> {
+    let mut tx = store.begin().await?;
+    let mut freed = 0;
+    for ((shard, token), seqs) in by_token(rows) {
+        let update = sqlx::query(store.sql(sql::RECLAIM)).bind(json(&seqs)).bind(shard.0);
+        freed += update.bind(token.0).execute(&mut *tx).await?.rows_affected();
+    }
+    tx.commit().await?;
+    Ok(freed)
+}
+
+pub(super) async fn suspect(store: &SqliteStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+    let mut tx = store.begin().await?;
+    let mut counted = Vec::new();
+    for ((shard, token), seqs) in by_token(&suspects.rows) {
+        let update = sqlx::query_as(store.sql(sql::SUSPECT)).bind(json(&seqs)).bind(shard.0);
+        let update = update.bind(token.0).bind(suspects.below);
+        let rows: Vec<(i64, u32)> = update.fetch_all(&mut *tx).await?;
+        counted.extend(rows.into_iter().map(|(seq, times)| (Seq(seq), times)));
+    }
+    tx.commit().await?;
+    Ok(counted)
 }
 
 pub(super) async fn settle_rows(store: &SqliteStore, settle: &SettleRows) -> Result<Vec<Seq>> {

@@ -8,7 +8,7 @@ use super::{SqliteStore, sql};
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::store::{Holding, Join, Lease, Origin, Renewal, Take};
+use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
 
 /// In one transaction, so that the mode cannot be changed in between.
 pub(super) async fn join(store: &SqliteStore, join: &Join) -> Result<()> {
@@ -32,6 +32,14 @@ pub(super) async fn renew(store: &SqliteStore, lease: &Lease) -> Result<Renewal>
         .execute(&store.pool)
         .await?;
     if renewed.rows_affected() == 0 { Ok(Renewal::Lost) } else { Ok(Renewal::Kept) }
+}
+
+pub(super) async fn members(store: &SqliteStore) -> Result<Vec<Member>> {
+    let members: Vec<(String, i16, i64)> = sqlx::query_as(store.sql(sql::MEMBERS))
+        .bind(i64::from(MAX_MEMBERS))
+        .fetch_all(&store.pool)
+        .await?;
+    Ok(members.into_iter().map(Member::stored).collect())
 }
 
 pub(super) async fn take(store: &SqliteStore, take: &Take) -> Result<Vec<Holding>> {

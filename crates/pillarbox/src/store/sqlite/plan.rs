@@ -13,15 +13,21 @@ const DEAD: &str = "outbox_event_dead (done_at>? AND done_at<?)";
 
 const WAYS: &[(&str, &str)] = &[
     (sql::READ, "USING INDEX outbox_event_pending (shard=? AND seq>?)"),
-    (sql::READ_KEY, "USING INDEX outbox_event_key (ordering_key=?)"),
+    (sql::READ_KEY, "USING INDEX outbox_event_key (shard=? AND ordering_key=?)"),
+    (sql::READ, "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND seq<?)"),
     (sql::SETTLE_DELETE, BY_SEQ),
     (sql::SETTLE_MARK, BY_SEQ),
     (sql::SETTLE_FINDS, BY_SEQ),
     (sql::AUDIT_FAILURES, BY_SEQ),
-    (claim::CLAIM, PENDING),
-    (claim::CLAIM, "USING INDEX outbox_event_key (ordering_key=? AND seq<?)"),
+    (claim::CLAIM, BY_SEQ),
+    (claim::LOOK, PENDING),
+    (claim::LOOK_HEADS, "CO-ROUTINE head"),
+    (claim::LOOK_HEADS, "USING INDEX outbox_event_key (shard=? AND ordering_key>?)"),
+    (claim::LOOK_HEADS, "USING INDEX outbox_event_key (shard=? AND ordering_key=?)"),
+    (claim::LOOK_HEADS, BY_SEQ),
     (claim::RENEW_ROWS, BY_SEQ),
     (claim::RELEASE_ROWS, BY_SEQ),
+    (claim::RECLAIM, BY_SEQ),
     (claim::SETTLE_ROWS_DELETE, BY_SEQ),
     (claim::SETTLE_ROWS_MARK, BY_SEQ),
     (claim::SETTLE_ROWS_FINDS, BY_SEQ),
@@ -45,7 +51,8 @@ const WAYS: &[(&str, &str)] = &[
     (admin::STATS, "USING INDEX outbox_event_pending"),
     (admin::STATS, "USING COVERING INDEX outbox_event_dead"),
     (admin::COUNT_DONE, "USING COVERING INDEX outbox_event_done"),
-    (admin::SHARD_STATS, PENDING),
+    // Both indexes of what is pending will do here.
+    (admin::SHARD_STATS, "(shard=?)"),
 ];
 
 /// A million done rows, and a few of every other kind.

@@ -88,11 +88,12 @@ impl<'r> Columns<'r> {
             shard,
             token: Token(i32::try_from(counts >> 32).unwrap_or(0)),
             attempts: u32::try_from(counts & i64::from(u32::MAX)).unwrap_or(0),
-            status: status_of((state >> 1) & 7)?,
+            status: status_of((state >> 2) & 7)?,
+            lapsed: (state >> 1) & 1 == 1,
             behind: state & 1 == 1,
             due_in: from_micros(self.next()?),
             key: self.text()?,
-            event: self.event(i32::try_from(state >> 4).unwrap_or(0)),
+            event: self.event(i32::try_from(state >> 5).unwrap_or(0)),
         })
     }
 

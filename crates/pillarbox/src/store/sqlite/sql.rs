@@ -17,10 +17,10 @@ macro_rules! row_columns {
         concat!(
             "seq,
     (lock_token << 32) | attempts as counts,
-    (event_version << 4) | (status << 1) | (",
+    (event_version << 5) | (status << 2) | (coalesce(locked_until <= {now}, false) << 1) | (",
             $behind,
             ") as state,
-    available_at - {now} as due_in, ordering_key,
+    max(available_at, coalesce(locked_until, available_at)) - {now} as due_in, ordering_key,
     event_id, event_type, aggregate_type, aggregate_id, partition_key, tenant_id,
     coalesce(payload, payload_bytes) as payload, content_type, headers, occurred_at"
         )
@@ -49,6 +49,14 @@ pub(super) const RENEW: &str = "
 update {p}outbox_owner
 set lease_until = {now} + ?2, wants = ?3
 where owner = ?1";
+
+pub(super) const MEMBERS: &str = "
+select o.owner, o.wants,
+    (select count(*) from {p}outbox_shard s where s.owner = o.owner) as held
+from {p}outbox_owner o
+where o.wants > 0 and o.lease_until >= {now}
+order by held desc, o.owner
+limit +?1";
 
 /// Runs inside `begin immediate`, which is the lock: the mode stays as it is until the end.
 pub(super) const MODE: &str = "select claim, ordered from {p}outbox_setting where id = 1";
@@ -85,7 +93,8 @@ pub(super) const READ: &str = concat!(
     row_columns!(
         "?2 > 0 and ordering_key is not null and exists (
             select 1 from {p}outbox_event o
-            where o.ordering_key = e.ordering_key and o.seq <= +?2 and o.status in (0, 2, 4))"
+            where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq <= +?2
+              and o.status in (0, 2, 4))"
     ),
     "
 from {p}outbox_event e
@@ -94,13 +103,12 @@ order by seq
 limit +?3"
 );
 
-/// The plus before the shard keeps the planner from walking through all of it instead of the key.
 pub(super) const READ_KEY: &str = concat!(
     "select ",
     row_columns!("false"),
     "
 from {p}outbox_event
-where +shard = ?1 and ordering_key = +?2 and status in (0, 2, 4)
+where shard = +?1 and ordering_key = +?2 and status in (0, 2, 4)
 order by seq
 limit +?3"
 );

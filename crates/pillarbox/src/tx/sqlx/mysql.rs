@@ -1,25 +1,23 @@
 //! Rows into a MySQL or MariaDB transaction.
 
+use sqlx::query_builder::Separated;
 use sqlx::{
     AssertSqlSafe, Executor as _, MySql, MySqlConnection, QueryBuilder, SqlStr, Statement as _,
 };
 use time::{OffsetDateTime, PrimitiveDateTime};
 
+use super::column::Column;
 use super::private::Statements;
-use super::{chunks, duplicate, partition_key};
+use super::{Asked, bytes, chunks, duplicate, lease, no_places, partition_key, places_of, token};
 use crate::clock::{Timestamp, micros};
-use crate::envelope::{Delivery, Envelope, Payload};
+use crate::envelope::{Delivery, Envelope};
 use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
-use crate::tx::{Accept, Accepted, Insert};
+use crate::id::{Seq, ShardId};
+use crate::tx::{Accept, Accepted, Hot, Insert, PayloadHash, Place};
 
-const INSERT: &str = "
-insert into {p}outbox_event (
-    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
-    payload, payload_bytes, content_type, headers, occurred_at, available_at) ";
-
-/// Stands around a value that must not be null: the statement itself fails where no transaction is
-/// open. Only MariaDB reads the inner comment, and only it has that variable. Without autocommit
+/// Stands around a value that must not be null, in the first row: the statement itself fails where
+/// no transaction is open. Only MariaDB reads the inner comment, and only it has that variable. Without autocommit
 /// a statement opens a transaction by itself, and the variable says nothing.
 const GUARD: &str = "if(@@autocommit = 1 /*M!100000 and @@in_transaction = 1 */, ";
 
@@ -35,6 +33,10 @@ select payload_hash from {p}inbox_processed
 where consumer_name = ? and source = ? and event_id = ?
 lock in share mode";
 
+/// One of 256 rows for each key: the first byte of its SHA-256. In order, so that two transactions
+/// never wait for each other.
+const LOCK: &str = "select slot from {p}outbox_key where slot in (";
+
 /// Outside of a transaction a savepoint is none, and cannot be released.
 const PROVE: &str =
     "savepoint pillarbox_proof; release savepoint pillarbox_proof; select @@autocommit";
@@ -44,6 +46,10 @@ const UNDO: &str = "rollback to savepoint pillarbox_emit; release savepoint pill
 /// MariaDB gives two columns, every other server one. A statement is prepared once on each
 /// connection: asking again costs nothing.
 const IS_MARIADB: &str = "select 1 /*M!100000 , 1 */";
+
+/// The rest of it names the table and the events.
+const PLACES: &str =
+    "select seq, shard, timestampdiff(microsecond, '1970-01-01', occurred_at) from ";
 
 const MOST_ROWS: usize = 500;
 
@@ -63,24 +69,34 @@ impl Statements for MySql {
         if autocommit == 1 { Ok(()) } else { Err(no_autocommit()) }
     }
 
-    async fn insert(connection: &mut MySqlConnection, insert: &Insert<'_>) -> Result<()> {
+    async fn insert(
+        connection: &mut MySqlConnection,
+        insert: &Insert<'_>,
+    ) -> Result<Vec<Option<Place>>> {
         prove_unless_guarded(connection).await?;
-        let sql = insert.tables.render(INSERT);
+        lock(connection, insert).await.map_err(|error| refused(error, &[]))?;
+        let insert = &without_turns(insert);
+        let columns = Column::needed_by(insert);
+        let sql = Column::insert(insert.tables, &columns);
         let batches: Vec<_> = chunks(insert.envelopes, MOST_ROWS).collect();
         if let [envelopes] = *batches {
-            return write(connection, &sql, envelopes).await;
+            return write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await;
         }
         // A refused statement undoes itself alone: what went before it must go too.
         sqlx::raw_sql("savepoint pillarbox_emit").execute(&mut *connection).await?;
+        let mut places = Vec::new();
         for envelopes in batches {
-            if let Err(error) = write(connection, &sql, envelopes).await {
-                // It may be gone with the whole transaction; what failed first is the news.
-                let _ = sqlx::raw_sql(UNDO).execute(connection).await;
-                return Err(error);
+            match write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await {
+                Ok(written) => places.extend(written),
+                Err(error) => {
+                    // It may be gone with the whole transaction; what failed first is the news.
+                    let _ = sqlx::raw_sql(UNDO).execute(connection).await;
+                    return Err(error);
+                }
             }
         }
         sqlx::raw_sql("release savepoint pillarbox_emit").execute(connection).await?;
-        Ok(())
+        Ok(places)
     }
 
     async fn accept(connection: &mut MySqlConnection, accept: &Accept<'_>) -> Result<Accepted> {
@@ -117,48 +133,120 @@ async fn prove_unless_guarded(connection: &mut MySqlConnection) -> Result<()> {
     if probe.columns().len() == 2 { Ok(()) } else { MySql::prove(connection).await }
 }
 
-async fn write(connection: &mut MySqlConnection, sql: &str, envelopes: &[Envelope]) -> Result<()> {
-    let mut insert = QueryBuilder::<MySql>::new(sql);
-    insert.push_values(envelopes, |mut row, envelope| {
-        let (at, delay) = due(envelope);
-        row.push_bind(envelope.event_id().as_str())
-            .push(GUARD)
-            .push_bind_unseparated(envelope.event_type().as_str())
-            .push_unseparated(", null)")
-            .push_bind(i64::from(envelope.event_version()))
-            .push_bind(envelope.aggregate_type().as_str())
-            .push_bind(envelope.aggregate_id())
-            .push_bind(partition_key(envelope))
-            .push_bind(envelope.tenant_id())
-            .push_bind(envelope.payload().as_json())
-            .push_bind(bytes(envelope))
-            .push_bind(envelope.given_content_type())
-            .push_bind(envelope.header_map().to_json())
-            .push("coalesce(")
-            .push_bind_unseparated(envelope.moment().map(utc))
-            .push_unseparated(", utc_timestamp(6))")
-            .push("coalesce(")
-            .push_bind_unseparated(at)
-            .push_unseparated(", utc_timestamp(6) + interval ")
-            .push_bind_unseparated(delay)
-            .push_unseparated(" microsecond)");
+async fn write(
+    connection: &mut MySqlConnection,
+    sql: &str,
+    columns: &[Column],
+    insert: &Insert<'_>,
+) -> Result<Vec<Option<Place>>> {
+    let envelopes = insert.envelopes;
+    let mut query = QueryBuilder::<MySql>::new(sql);
+    let mut is_first = true;
+    query.push_values(envelopes, |mut row, envelope| {
+        for column in columns {
+            if is_first && *column == Column::EventType {
+                row.push(GUARD)
+                    .push_bind_unseparated(envelope.event_type().as_str())
+                    .push_unseparated(", null)");
+            } else {
+                push(&mut row, *column, envelope, insert);
+            }
+        }
+        is_first = false;
     });
     // The text differs with the number of rows: few rows and a full statement are worth keeping
     // prepared, others not.
     let usual = envelopes.len() <= 8 || envelopes.len() == MOST_ROWS;
-    let written = insert.build().persistent(usual).execute(connection).await;
-    match written {
-        Ok(written) if written.rows_affected() == envelopes.len() as u64 => Ok(()),
-        Ok(_) => Err(Error::new(ErrorKind::Database, "the database did not write every event")),
-        Err(error) => Err(refused(error, envelopes)),
+    let written = query.build().persistent(usual).execute(&mut *connection).await;
+    let written = written.map_err(|error| refused(error, envelopes))?;
+    if written.rows_affected() != envelopes.len() as u64 {
+        return Err(Error::new(ErrorKind::Database, "the database did not write every event"));
+    }
+    match Asked::by(insert) {
+        Asked::Nothing => Ok(no_places(insert)),
+        Asked::Places | Asked::Turns => places(connection, insert).await,
     }
 }
 
-fn bytes(envelope: &Envelope) -> Option<&[u8]> {
-    match envelope.payload() {
-        Payload::Json(_) => None,
-        Payload::Bytes(bytes) => Some(bytes),
+async fn lock(connection: &mut MySqlConnection, insert: &Insert<'_>) -> Result<(), sqlx::Error> {
+    if insert.locks.is_empty() {
+        return Ok(());
     }
+    let mut query = QueryBuilder::<MySql>::new(&*insert.tables.render(LOCK));
+    let mut slots = query.separated(", ");
+    for key in insert.locks {
+        slots.push_bind(i16::from(PayloadHash::of(key).as_bytes()[0]));
+    }
+    query.push(") order by slot for update");
+    let usual = insert.locks.len() == 1;
+    query.build().persistent(usual).execute(connection).await?;
+    Ok(())
+}
+
+/// At its default isolation, an insert cannot tell what is before an event: the snapshot may be
+/// older than the writer's lock.
+fn without_turns<'a>(insert: &Insert<'a>) -> Insert<'a> {
+    Insert { hot: insert.hot.map(|hot| Hot { keyed: false, ..hot }), ..*insert }
+}
+
+/// Not from the number that the insert gave: how far apart the others are is the server's secret.
+async fn places(
+    connection: &mut MySqlConnection,
+    insert: &Insert<'_>,
+) -> Result<Vec<Option<Place>>> {
+    let mut query = QueryBuilder::<MySql>::new(PLACES);
+    query.push(insert.tables.prefix().as_str()).push("outbox_event where event_id in ");
+    query.push_tuples(insert.envelopes, |mut one, envelope| {
+        one.push_bind(envelope.event_id().as_str());
+    });
+    let usual = insert.envelopes.len() <= 8;
+    let places = query.build_query_as().persistent(usual).fetch_all(connection).await?;
+    let place = |(seq, shard, at): (i64, i16, i64)| Place {
+        seq: Seq(seq),
+        shard: ShardId(shard),
+        occurred_at: Timestamp::from_unix_micros(at),
+        is_next: true,
+    };
+    Ok(places_of(insert, places.into_iter().map(place).collect()))
+}
+
+fn push(
+    row: &mut Separated<'_, MySql, &'static str>,
+    column: Column,
+    event: &Envelope,
+    insert: &Insert<'_>,
+) {
+    match column {
+        Column::EventId => row.push_bind(event.event_id().as_str()),
+        Column::EventType => row.push_bind(event.event_type().as_str()),
+        Column::EventVersion => row.push_bind(i64::from(event.event_version())),
+        Column::AggregateType => row.push_bind(event.aggregate_type().as_str()),
+        Column::AggregateId => row.push_bind(event.aggregate_id()),
+        Column::PartitionKey => row.push_bind(partition_key(event)),
+        Column::TenantId => row.push_bind(event.tenant_id()),
+        Column::Payload => row.push_bind(event.payload().as_json()),
+        Column::PayloadBytes => row.push_bind(bytes(event)),
+        Column::ContentType => row.push_bind(event.given_content_type()),
+        Column::Headers => row.push_bind(event.header_map().to_json()),
+        Column::OccurredAt => row
+            .push("coalesce(")
+            .push_bind_unseparated(event.moment().map(utc))
+            .push_unseparated(", utc_timestamp(6))"),
+        Column::AvailableAt => {
+            let (at, delay) = due(event);
+            row.push("coalesce(")
+                .push_bind_unseparated(at)
+                .push_unseparated(", utc_timestamp(6) + interval ")
+                .push_bind_unseparated(delay)
+                .push_unseparated(" microsecond)")
+        }
+        Column::LockedBy => row.push_bind(lease(insert, event).map(|hot| hot.owner.to_string())),
+        Column::LockedUntil => row
+            .push("utc_timestamp(6) + interval ")
+            .push_bind_unseparated(lease(insert, event).map(|hot| micros(hot.length)))
+            .push_unseparated(" microsecond"),
+        Column::LockToken => row.push_bind(token(insert, event)),
+    };
 }
 
 /// The moment that was given, or else how many microseconds from now.

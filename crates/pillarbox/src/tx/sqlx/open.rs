@@ -8,7 +8,7 @@ use super::{Dialect, require_transaction};
 use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::pooled::PooledTx;
-use crate::tx::{Begin, Insert, OpenTx};
+use crate::tx::{Begin, Insert, OpenTx, Place};
 
 /// An owned sqlx transaction, as `outbox.begin(&pool)` opens it.
 pub struct SqlxTx<DB: Dialect>(PooledTx<DB>);
@@ -50,7 +50,7 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
         &mut self.0
     }
 
-    async fn insert(&mut self, insert: &Insert<'_>) -> Result<()> {
+    async fn insert(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
         DB::insert(self.live().await?, insert).await
     }
 

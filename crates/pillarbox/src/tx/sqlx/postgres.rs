@@ -2,45 +2,25 @@
 
 use std::sync::Arc;
 
-use sqlx::{AssertSqlSafe, PgConnection, Postgres};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
 use time::OffsetDateTime;
 
+use super::column::Column;
 use super::private::Statements;
-use super::{chunks, duplicate, partition_key};
+use super::{Asked, bytes, chunks, duplicate, lease, no_places, partition_key, places_of, token};
 use crate::clock::micros;
-use crate::envelope::{Delivery, Envelope, Payload};
+use crate::envelope::{Delivery, Envelope};
 use crate::error::{Error, ErrorKind, Result, TxFate};
-use crate::tx::{Accept, Accepted, Insert};
+use crate::id::{Seq, ShardId};
+use crate::table::Tables;
+use crate::tx::{Accept, Accepted, Insert, Place};
 
-/// `order by n` after `unnest`: `seq` must follow the order in which the events were given.
-const INSERT: &str = "
-insert into {p}outbox_event (
-    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
-    payload, payload_bytes, content_type, headers, occurred_at, available_at)
-select
-    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
-    payload::json, payload_bytes, content_type, headers::json,
-    coalesce(occurred_at, clock_timestamp()),
-    coalesce(deliver_at, clock_timestamp() + delay * interval '1 microsecond')
-from unnest(
-        $1::text[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::bytea[], $10::text[], $11::text[], $12::timestamptz[],
-        $13::timestamptz[], $14::bigint[]
-    ) with ordinality as v (
-        event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key,
-        tenant_id, payload, payload_bytes, content_type, headers, occurred_at, deliver_at, delay,
-        n)
-order by n";
-
-/// One event, which is most of them: setting the arrays up would cost half of the transaction.
-const INSERT_ONE: &str = "
-insert into {p}outbox_event (
-    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
-    payload, payload_bytes, content_type, headers, occurred_at, available_at)
-values (
-    $1, $2, $3, $4, $5, $6, $7, $8::text::json, $9, $10, $11::text::json,
-    coalesce($12, clock_timestamp()),
-    coalesce($13, clock_timestamp() + $14 * interval '1 microsecond'))";
+/// The application may have advisory locks of its own: ours are told apart by a name.
+const LOCK: &str = "
+select pg_advisory_xact_lock(hashtextextended('pillarbox {p} ' || key, 0))
+from unnest($1::text[]) as key";
 
 /// Waits for a transaction that holds the same note uncommitted.
 const ACCEPT: &str = "
@@ -52,6 +32,20 @@ const ACCEPTED_BEFORE: &str = "
 select payload_hash from {p}inbox_processed
 where consumer_name = $1 and source = $2 and event_id = $3";
 
+const PLACES: &str = " returning seq, shard, occurred_at, true";
+
+/// A statement sees no row of its own, and at read committed every row that was committed before it
+/// began: the writer who holds the lock of a key then knows what is before its event.
+const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or (
+    current_setting('transaction_isolation') = 'read committed'
+    and not exists (
+        select from {p}outbox_event as older
+        where (older.shard + 0) = {p}outbox_event.shard + 0
+            and older.ordering_key = {p}outbox_event.ordering_key
+            and older.status in (0, 2, 4)
+    )
+)";
+
 const MOST_ROWS: usize = 5000;
 
 impl Statements for Postgres {
@@ -59,26 +53,36 @@ impl Statements for Postgres {
 
     /// Any statement fails in an aborted transaction, whose COMMIT would answer with success.
     async fn prove(connection: &mut PgConnection) -> Result<()> {
-        sqlx::query("select 1").execute(connection).await.map_err(|error| refused(error, &[]))?;
+        sqlx::raw_sql("select 1").execute(connection).await.map_err(|error| refused(error, &[]))?;
         Ok(())
     }
 
-    async fn insert(connection: &mut PgConnection, insert: &Insert<'_>) -> Result<()> {
+    async fn insert(
+        connection: &mut PgConnection,
+        insert: &Insert<'_>,
+    ) -> Result<Vec<Option<Place>>> {
+        lock(connection, insert).await.map_err(|error| refused(error, &[]))?;
+        let columns = Column::needed_by(insert);
+        let places = returning(insert);
         if let [envelope] = insert.envelopes {
-            let sql = insert.tables.render(INSERT_ONE);
-            let written = write_one(connection, sql, envelope).await;
+            let sql = one_row(insert.tables, &columns) + &places;
+            let written = write_one(connection, sql, &columns, insert, envelope).await;
             return written.map_err(|error| refused(error, insert.envelopes));
         }
-        let sql = insert.tables.render(INSERT);
+        let sql: Arc<str> = (many_rows(insert.tables, &columns) + &places).into();
+        let mut places = Vec::new();
         for envelopes in chunks(insert.envelopes, MOST_ROWS) {
-            let written = write(connection, Arc::clone(&sql), envelopes).await;
-            written.map_err(|error| refused(error, envelopes))?;
+            let insert = Insert { envelopes, ..*insert };
+            let written = write(connection, Arc::clone(&sql), &columns, &insert).await;
+            places.extend(written.map_err(|error| refused(error, envelopes))?);
         }
-        Ok(())
+        Ok(places)
     }
 
     async fn accept(connection: &mut PgConnection, accept: &Accept<'_>) -> Result<Accepted> {
+        let named = accept.tables.are_statements_named();
         let noted = sqlx::query(AssertSqlSafe(accept.tables.render(ACCEPT)))
+            .persistent(named)
             .bind(accept.consumer)
             .bind(accept.source)
             .bind(accept.event_id)
@@ -91,6 +95,7 @@ impl Statements for Postgres {
         }
         let known: Vec<u8> =
             sqlx::query_scalar(AssertSqlSafe(accept.tables.render(ACCEPTED_BEFORE)))
+                .persistent(named)
                 .bind(accept.consumer)
                 .bind(accept.source)
                 .bind(accept.event_id)
@@ -101,66 +106,181 @@ impl Statements for Postgres {
     }
 }
 
+/// A statement of its own: the insert after it sees what was committed while this one waited.
+async fn lock(connection: &mut PgConnection, insert: &Insert<'_>) -> Result<(), sqlx::Error> {
+    if !insert.locks.is_empty() {
+        let sql = AssertSqlSafe(insert.tables.render(LOCK));
+        let query = sqlx::query(sql).persistent(insert.tables.are_statements_named());
+        query.bind(insert.locks).execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// One event, which is most of them: setting arrays up would cost half of the transaction.
+fn one_row(tables: &Tables, columns: &[Column]) -> String {
+    let mut marks = (1..).map(|n| format!("${n}"));
+    let mut mark = || marks.next().unwrap_or_default();
+    let values: Vec<String> = columns.iter().map(|column| value(*column, &mut mark)).collect();
+    format!("{}values ({})", Column::insert(tables, columns), values.join(", "))
+}
+
+/// Where an event is, is said only of those that may go hot.
+fn returning(insert: &Insert<'_>) -> String {
+    match Asked::by(insert) {
+        Asked::Nothing => String::new(),
+        Asked::Places => PLACES.to_owned(),
+        Asked::Turns => insert.tables.render(TURNS).to_string(),
+    }
+}
+
+/// `order by n` after `unnest`: `seq` must follow the order in which the events were given.
+fn many_rows(tables: &Tables, columns: &[Column]) -> String {
+    let (mut arrays, mut names) = (Vec::new(), Vec::new());
+    let mut values = Vec::new();
+    for column in columns {
+        let mut types = types(*column).iter();
+        values.push(value(*column, &mut || {
+            let n = names.len() + 1;
+            arrays.push(format!("${n}::{}[]", types.next().unwrap_or(&"text")));
+            names.push(format!("v{n}"));
+            format!("v{n}")
+        }));
+    }
+    let (insert, values) = (Column::insert(tables, columns), values.join(", "));
+    let (arrays, names) = (arrays.join(", "), names.join(", "));
+    format!(
+        "{insert}select {values} from unnest({arrays}) with ordinality as v ({names}, n) order by n"
+    )
+}
+
+/// What stands for the column's value; asks for a name for each argument that it takes.
+fn value(column: Column, name: &mut impl FnMut() -> String) -> String {
+    match column {
+        Column::Payload | Column::Headers => format!("{}::text::json", name()),
+        Column::OccurredAt => format!("coalesce({}, clock_timestamp())", name()),
+        // `clock_timestamp`, never `now`: a slow transaction must not shorten the lease.
+        Column::LockedUntil => {
+            format!("clock_timestamp() + {} * interval '1 microsecond'", name())
+        }
+        Column::AvailableAt => format!(
+            "coalesce({}, clock_timestamp() + {} * interval '1 microsecond')",
+            name(),
+            name()
+        ),
+        _ => name(),
+    }
+}
+
+/// The types of the arguments that the column takes.
+const fn types(column: Column) -> &'static [&'static str] {
+    match column {
+        Column::EventVersion | Column::LockToken => &["integer"],
+        Column::LockedUntil => &["bigint"],
+        Column::PayloadBytes => &["bytea"],
+        Column::OccurredAt => &["timestamptz"],
+        Column::AvailableAt => &["timestamptz", "bigint"],
+        _ => &["text"],
+    }
+}
+
 async fn write_one(
     connection: &mut PgConnection,
-    sql: Arc<str>,
-    envelope: &Envelope,
-) -> Result<(), sqlx::Error> {
-    sqlx::query(AssertSqlSafe(sql))
-        .bind(envelope.event_id().as_str())
-        .bind(envelope.event_type().as_str())
-        .bind(version(envelope))
-        .bind(envelope.aggregate_type().as_str())
-        .bind(envelope.aggregate_id())
-        .bind(partition_key(envelope))
-        .bind(envelope.tenant_id())
-        .bind(envelope.payload().as_json())
-        .bind(bytes(envelope))
-        .bind(envelope.given_content_type())
-        .bind(envelope.header_map().to_json())
-        .bind(envelope.moment().map(OffsetDateTime::from))
-        .bind(deliver_at(envelope))
-        .bind(delay(envelope))
-        .execute(connection)
-        .await?;
-    Ok(())
+    sql: String,
+    columns: &[Column],
+    insert: &Insert<'_>,
+    event: &Envelope,
+) -> Result<Vec<Option<Place>>, sqlx::Error> {
+    let mut query = sqlx::query(AssertSqlSafe(sql));
+    for column in columns {
+        query = match column {
+            Column::EventId => query.bind(event.event_id().as_str()),
+            Column::EventType => query.bind(event.event_type().as_str()),
+            Column::EventVersion => query.bind(version(event)),
+            Column::AggregateType => query.bind(event.aggregate_type().as_str()),
+            Column::AggregateId => query.bind(event.aggregate_id()),
+            Column::PartitionKey => query.bind(partition_key(event)),
+            Column::TenantId => query.bind(event.tenant_id()),
+            Column::Payload => query.bind(event.payload().as_json()),
+            Column::PayloadBytes => query.bind(bytes(event)),
+            Column::ContentType => query.bind(event.given_content_type()),
+            Column::Headers => query.bind(event.header_map().to_json()),
+            Column::OccurredAt => query.bind(event.moment().map(OffsetDateTime::from)),
+            Column::AvailableAt => query.bind(deliver_at(event)).bind(delay(event)),
+            Column::LockedBy => query.bind(lease(insert, event).map(|hot| hot.owner.as_str())),
+            Column::LockedUntil => query.bind(lease(insert, event).map(|hot| micros(hot.length))),
+            Column::LockToken => query.bind(token(insert, event)),
+        };
+    }
+    run(connection, query, insert).await
 }
 
 async fn write(
     connection: &mut PgConnection,
     sql: Arc<str>,
-    envelopes: &[Envelope],
-) -> Result<(), sqlx::Error> {
-    let each = || envelopes.iter();
-    sqlx::query(AssertSqlSafe(sql))
-        .bind(each().map(|e| e.event_id().as_str()).collect::<Vec<_>>())
-        .bind(each().map(|e| e.event_type().as_str()).collect::<Vec<_>>())
-        .bind(each().map(version).collect::<Vec<_>>())
-        .bind(each().map(|e| e.aggregate_type().as_str()).collect::<Vec<_>>())
-        .bind(each().map(Envelope::aggregate_id).collect::<Vec<_>>())
-        .bind(each().map(partition_key).collect::<Vec<_>>())
-        .bind(each().map(Envelope::tenant_id).collect::<Vec<_>>())
-        .bind(each().map(|e| e.payload().as_json()).collect::<Vec<_>>())
-        .bind(each().map(bytes).collect::<Vec<_>>())
-        .bind(each().map(Envelope::given_content_type).collect::<Vec<_>>())
-        .bind(each().map(|e| e.header_map().to_json()).collect::<Vec<_>>())
-        .bind(each().map(|e| e.moment().map(OffsetDateTime::from)).collect::<Vec<_>>())
-        .bind(each().map(deliver_at).collect::<Vec<_>>())
-        .bind(each().map(delay).collect::<Vec<_>>())
-        .execute(connection)
-        .await?;
-    Ok(())
+    columns: &[Column],
+    insert: &Insert<'_>,
+) -> Result<Vec<Option<Place>>, sqlx::Error> {
+    fn all<'e, T>(events: &'e [Envelope], value: impl Fn(&'e Envelope) -> T) -> Vec<T> {
+        events.iter().map(value).collect()
+    }
+    let events = insert.envelopes;
+    let mut query = sqlx::query(AssertSqlSafe(sql));
+    for column in columns {
+        query =
+            match column {
+                Column::EventId => query.bind(all(events, |event| event.event_id().as_str())),
+                Column::EventType => query.bind(all(events, |event| event.event_type().as_str())),
+                Column::EventVersion => query.bind(all(events, version)),
+                Column::AggregateType => {
+                    query.bind(all(events, |event| event.aggregate_type().as_str()))
+                }
+                Column::AggregateId => query.bind(all(events, Envelope::aggregate_id)),
+                Column::PartitionKey => query.bind(all(events, partition_key)),
+                Column::TenantId => query.bind(all(events, Envelope::tenant_id)),
+                Column::Payload => query.bind(all(events, |event| event.payload().as_json())),
+                Column::PayloadBytes => query.bind(all(events, bytes)),
+                Column::ContentType => query.bind(all(events, Envelope::given_content_type)),
+                Column::Headers => query.bind(all(events, |event| event.header_map().to_json())),
+                Column::OccurredAt => {
+                    query.bind(all(events, |event| event.moment().map(OffsetDateTime::from)))
+                }
+                Column::AvailableAt => query.bind(all(events, deliver_at)).bind(all(events, delay)),
+                Column::LockedBy => query
+                    .bind(all(events, |event| lease(insert, event).map(|hot| hot.owner.as_str()))),
+                Column::LockedUntil => query
+                    .bind(all(events, |event| lease(insert, event).map(|hot| micros(hot.length)))),
+                Column::LockToken => query.bind(all(events, |event| token(insert, event))),
+            };
+    }
+    run(connection, query, insert).await
+}
+
+async fn run(
+    connection: &mut PgConnection,
+    query: Query<'_, Postgres, PgArguments>,
+    insert: &Insert<'_>,
+) -> Result<Vec<Option<Place>>, sqlx::Error> {
+    let query = query.persistent(insert.tables.are_statements_named());
+    if Asked::by(insert) == Asked::Nothing {
+        query.execute(connection).await?;
+        return Ok(no_places(insert));
+    }
+    let rows = query.fetch_all(connection).await?;
+    let place = |row: &PgRow| {
+        let occurred_at: OffsetDateTime = row.try_get(2)?;
+        Ok(Place {
+            seq: Seq(row.try_get(0)?),
+            shard: ShardId(row.try_get(1)?),
+            occurred_at: occurred_at.into(),
+            is_next: row.try_get(3)?,
+        })
+    };
+    let places = rows.iter().map(place).collect::<Result<_, sqlx::Error>>()?;
+    Ok(places_of(insert, places))
 }
 
 fn version(envelope: &Envelope) -> i32 {
     i32::try_from(envelope.event_version()).unwrap_or(i32::MAX)
-}
-
-fn bytes(envelope: &Envelope) -> Option<&[u8]> {
-    match envelope.payload() {
-        Payload::Json(_) => None,
-        Payload::Bytes(bytes) => Some(bytes),
-    }
 }
 
 fn deliver_at(envelope: &Envelope) -> Option<OffsetDateTime> {

@@ -1,18 +1,16 @@
 //! Rows into a SQLite transaction.
 
+use sqlx::query_builder::Separated;
 use sqlx::{AssertSqlSafe, QueryBuilder, Sqlite, SqliteConnection};
 
+use super::column::Column;
 use super::private::Statements;
-use super::{chunks, duplicate, partition_key};
-use crate::clock::micros;
-use crate::envelope::{Delivery, Envelope, Payload};
+use super::{Asked, bytes, chunks, duplicate, lease, no_places, partition_key, places_of, token};
+use crate::clock::{Timestamp, micros};
+use crate::envelope::{Delivery, Envelope};
 use crate::error::{Error, ErrorKind, Result, TxFate};
-use crate::tx::{Accept, Accepted, Insert};
-
-const INSERT: &str = "
-insert into {p}outbox_event (
-    event_id, event_type, event_version, aggregate_type, aggregate_id, partition_key, tenant_id,
-    payload, payload_bytes, content_type, headers, occurred_at, available_at) ";
+use crate::id::{Seq, ShardId};
+use crate::tx::{Accept, Accepted, Insert, Place};
 
 const NOW: &str = "cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000";
 
@@ -24,6 +22,16 @@ on conflict do nothing";
 const ACCEPTED_BEFORE: &str = "
 select payload_hash from {p}inbox_processed
 where consumer_name = ?1 and source = ?2 and event_id = ?3";
+
+const PLACES: &str = " returning seq, shard, occurred_at, true";
+
+/// Nobody else writes: what the statement sees is all there is.
+const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or not exists (
+    select 1 from {p}outbox_event as older
+    where older.shard = {p}outbox_event.shard
+        and older.ordering_key = {p}outbox_event.ordering_key
+        and older.status in (0, 2, 4) and older.seq < {p}outbox_event.seq
+)";
 
 const UNDO: &str = "rollback to pillarbox_emit; release pillarbox_emit";
 
@@ -48,24 +56,32 @@ impl Statements for Sqlite {
         }
     }
 
-    async fn insert(connection: &mut SqliteConnection, insert: &Insert<'_>) -> Result<()> {
+    async fn insert(
+        connection: &mut SqliteConnection,
+        insert: &Insert<'_>,
+    ) -> Result<Vec<Option<Place>>> {
         Self::prove(connection).await?;
-        let sql = insert.tables.render(INSERT);
+        let columns = Column::needed_by(insert);
+        let sql = Column::insert(insert.tables, &columns);
         let batches: Vec<_> = chunks(insert.envelopes, MOST_ROWS).collect();
         if let [envelopes] = *batches {
-            let written = write(connection, &sql, envelopes).await;
+            let written = write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await;
             return written.map_err(|error| refused(error, envelopes));
         }
         // A refused statement undoes itself alone: what went before it must go too.
         sqlx::raw_sql("savepoint pillarbox_emit").execute(&mut *connection).await?;
+        let mut places = Vec::new();
         for envelopes in batches {
-            if let Err(error) = write(connection, &sql, envelopes).await {
-                sqlx::raw_sql(UNDO).execute(connection).await?;
-                return Err(refused(error, envelopes));
+            match write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await {
+                Ok(written) => places.extend(written),
+                Err(error) => {
+                    sqlx::raw_sql(UNDO).execute(connection).await?;
+                    return Err(refused(error, envelopes));
+                }
             }
         }
         sqlx::raw_sql("release pillarbox_emit").execute(connection).await?;
-        Ok(())
+        Ok(places)
     }
 
     async fn accept(connection: &mut SqliteConnection, accept: &Accept<'_>) -> Result<Accepted> {
@@ -96,39 +112,73 @@ impl Statements for Sqlite {
 async fn write(
     connection: &mut SqliteConnection,
     sql: &str,
-    envelopes: &[Envelope],
-) -> Result<(), sqlx::Error> {
-    let mut insert = QueryBuilder::<Sqlite>::new(sql);
-    insert.push_values(envelopes, |mut row, envelope| {
-        row.push_bind(envelope.event_id().as_str())
-            .push_bind(envelope.event_type().as_str())
-            .push_bind(i64::from(envelope.event_version()))
-            .push_bind(envelope.aggregate_type().as_str())
-            .push_bind(envelope.aggregate_id())
-            .push_bind(partition_key(envelope))
-            .push_bind(envelope.tenant_id());
-        match envelope.payload() {
-            Payload::Json(json) => row.push_bind(json.as_str()).push("null"),
-            Payload::Bytes(bytes) => row.push("null").push_bind(bytes.as_slice()),
-        };
-        row.push_bind(envelope.given_content_type()).push_bind(envelope.header_map().to_json());
-        match envelope.moment() {
+    columns: &[Column],
+    insert: &Insert<'_>,
+) -> Result<Vec<Option<Place>>, sqlx::Error> {
+    let envelopes = insert.envelopes;
+    let mut query = QueryBuilder::<Sqlite>::new(sql);
+    query.push_values(envelopes, |mut row, envelope| {
+        for column in columns {
+            push(&mut row, *column, envelope, insert);
+        }
+    });
+    // The text differs with the number of rows: one row and a full statement are worth keeping
+    // prepared, others not.
+    let usual = envelopes.len() == 1 || envelopes.len() == MOST_ROWS;
+    match Asked::by(insert) {
+        Asked::Nothing => {
+            query.build().persistent(usual).execute(connection).await?;
+            return Ok(no_places(insert));
+        }
+        Asked::Places => query.push(PLACES),
+        Asked::Turns => query.push(insert.tables.render(TURNS)),
+    };
+    let places = query.build_query_as().persistent(usual).fetch_all(connection).await?;
+    let place = |(seq, shard, at, is_next): (i64, i16, i64, bool)| Place {
+        seq: Seq(seq),
+        shard: ShardId(shard),
+        occurred_at: Timestamp::from_unix_micros(at),
+        is_next,
+    };
+    Ok(places_of(insert, places.into_iter().map(place).collect()))
+}
+
+fn push(
+    row: &mut Separated<'_, Sqlite, &'static str>,
+    column: Column,
+    event: &Envelope,
+    insert: &Insert<'_>,
+) {
+    match column {
+        Column::EventId => row.push_bind(event.event_id().as_str()),
+        Column::EventType => row.push_bind(event.event_type().as_str()),
+        Column::EventVersion => row.push_bind(i64::from(event.event_version())),
+        Column::AggregateType => row.push_bind(event.aggregate_type().as_str()),
+        Column::AggregateId => row.push_bind(event.aggregate_id()),
+        Column::PartitionKey => row.push_bind(partition_key(event)),
+        Column::TenantId => row.push_bind(event.tenant_id()),
+        Column::Payload => row.push_bind(event.payload().as_json()),
+        Column::PayloadBytes => row.push_bind(bytes(event)),
+        Column::ContentType => row.push_bind(event.given_content_type()),
+        Column::Headers => row.push_bind(event.header_map().to_json()),
+        Column::OccurredAt => match event.moment() {
             Some(moment) => row.push_bind(moment.unix_micros()),
             None => row.push(NOW),
-        };
-        match envelope.delivery() {
+        },
+        Column::AvailableAt => match event.delivery() {
             Delivery::AtOnce => row.push(NOW),
             Delivery::At(moment) => row.push_bind(moment.unix_micros()),
             Delivery::After(delay) => {
                 row.push(NOW).push_unseparated(" + ").push_bind_unseparated(micros(delay))
             }
-        };
-    });
-    // The text differs with the number of rows: one row and a full statement are worth keeping
-    // prepared, others not.
-    let usual = envelopes.len() == 1 || envelopes.len() == MOST_ROWS;
-    insert.build().persistent(usual).execute(connection).await?;
-    Ok(())
+        },
+        Column::LockedBy => row.push_bind(lease(insert, event).map(|hot| hot.owner.to_string())),
+        Column::LockedUntil => {
+            let length = lease(insert, event).map(|hot| micros(hot.length));
+            row.push(NOW).push_unseparated(" + ").push_bind_unseparated(length)
+        }
+        Column::LockToken => row.push_bind(token(insert, event)),
+    };
 }
 
 /// A refused statement is undone by itself on SQLite; the transaction goes on without it.

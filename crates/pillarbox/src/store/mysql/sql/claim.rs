@@ -2,23 +2,17 @@
 
 use super::{event_columns, mark, open_rows, pending_columns, rows, rows_to_lock, verdicts};
 
-/// Rows that can be had. A key's head is asked for row by row, and by a scalar: the plan cannot
-/// turn that into a join over all that waits.
+/// Rows that can be had.
 macro_rules! due {
     () => {
         "e.status in (0, 2)
   and e.available_at <= utc_timestamp(6)
-  and (e.locked_until is null or e.locked_until < utc_timestamp(6))
-  and (? or e.ordering_key is null or e.seq = (
-        select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
-        where o.pending_key = e.ordering_key
-        order by o.pending_key, o.seq
-        limit 1))"
+  and (e.locked_until is null or e.locked_until < utc_timestamp(6))"
     };
 }
 
 /// Finds candidates without a lock; `{shards}` stands for one mark per shard.
-pub(in super::super) const CLAIM_LOOK: &str = concat!(
+pub(in super::super) const LOOK: &str = concat!(
     "
 select e.seq, e.shard
 from {p}outbox_event e force index ({p}outbox_event_pending)
@@ -27,6 +21,36 @@ where e.pending_shard in ({shards}) and ",
     "
 order by e.pending_shard, e.seq
 limit ?"
+);
+
+/// The same among rows without a key. They come in the order of the index; asked for it, MariaDB
+/// would sort all that there are.
+pub(in super::super) const LOOK_KEYLESS: &str = concat!(
+    "
+select e.seq, e.shard
+from {p}outbox_event e force index ({p}outbox_event_key)
+where e.pending_shard in ({shards}) and e.pending_key is null and ",
+    due!(),
+    "
+limit ?"
+);
+
+/// The heads of the keys after one, whether they can be had or not; what waits behind them is
+/// passed by within the index.
+pub(in super::super) const LOOK_HEADS: &str = concat!(
+    "
+select h.seq, h.shard, h.head_of, ",
+    due!(),
+    " as is_due
+from (
+    select min(k.seq) as seq, k.pending_shard as shard, k.pending_key as head_of
+    from {p}outbox_event k force index ({p}outbox_event_key)
+    where k.pending_shard in ({shards}) and k.pending_key > ?
+    group by k.pending_shard, k.pending_key
+    order by k.pending_shard, k.pending_key
+    limit ?
+) h
+straight_join {p}outbox_event e force index (primary) on e.seq = h.seq"
 );
 
 /// Locks candidates one by one until there are enough; `skip locked` lets claims pass each other.
@@ -80,6 +104,31 @@ pub(in super::super) const RELEASE_ROWS: &str = concat!(
     leased_rows!(),
     "set e.locked_by = null, e.locked_until = null,
     e.lock_token = e.lock_token % 2147483647 + 1"
+);
+
+/// What is taken by a write, and by its token: the verdict of the one whose lease ran out comes too
+/// late from then on.
+pub(in super::super) const RECLAIM: &str = concat!(
+    "update ",
+    rows!(),
+    open_rows!(),
+    "    and e.locked_until <= utc_timestamp(6)
+set e.locked_by = null, e.locked_until = null,
+    e.lock_token = e.lock_token % 2147483647 + 1"
+);
+
+pub(in super::super) const SUSPECT: &str = concat!(
+    "update ",
+    rows!(),
+    open_rows!(),
+    "    and e.crashes < ?\nset e.crashes = e.crashes + 1"
+);
+
+pub(in super::super) const SUSPECTED: &str = concat!(
+    "select e.seq, e.crashes from ",
+    rows_to_lock!(),
+    open_rows!(),
+    "    and e.crashes < ?\nfor update"
 );
 
 pub(in super::super) const SETTLE_ROWS_PICK: &str =

@@ -7,7 +7,7 @@ pub(in super::super) const DEAD_LETTERS: &str = "
 select
     e.seq, e.shard, e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
     e.ordering_key, e.tenant_id, e.status, e.attempts, e.last_error, e.settled_by,
-    greatest(least(e.occurred_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00') as occurred_at,
+    e.occurred_at,
     e.created_at, e.done_at,
     coalesce(octet_length(e.payload::text), octet_length(e.payload_bytes), 0)::bigint as payload_size
 from {p}outbox_event e
@@ -219,7 +219,7 @@ pub(in super::super) const EVENT: &str = concat!(
     "
 select
     e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts, e.settled_by, e.last_error,
-    greatest(least(e.available_at, '9999-12-31 00:00+00'), '0001-01-01 00:00+00') as available_at,
+    e.available_at,
     e.created_at, e.done_at, ",
     event_columns!(),
     "

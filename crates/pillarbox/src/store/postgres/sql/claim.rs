@@ -2,43 +2,109 @@
 
 use super::{audit, event_columns, mark, pending_columns};
 
+/// Rows that can be had.
+macro_rules! due {
+    () => {
+        "e.status in (0, 2)
+          and e.available_at <= clock_timestamp()
+          and (e.locked_until is null or e.locked_until < clock_timestamp())"
+    };
+}
+
+/// What is done with the rows that were found and locked.
+macro_rules! lease {
+    () => {
+        concat!(
+            ")
+update {p}outbox_event e
+set locked_by = $1,
+    locked_until = clock_timestamp() + $4 * interval '1 microsecond',
+    lock_token = e.lock_token % 2147483647 + 1
+where e.ctid = any(array(select place from due)) and e.status in (0, 2)
+returning ",
+            pending_columns!(),
+            "false as behind, ",
+            event_columns!(),
+        )
+    };
+}
+
 /// The lateral keeps the limit from locking more than it gives: rows are locked one by one until
-/// there are enough, and `skip locked` lets claims pass each other. Whether a row is its key's
-/// head is asked row by row, so that the plan cannot turn it into a join over all that waits.
+/// there are enough, and `skip locked` lets claims pass each other.
 pub(in super::super) const CLAIM: &str = concat!(
     "
 with due as materialized (
-    select e.ctid as place
+    select e.place
     from unnest($2::smallint[]) as want (shard)
     cross join lateral (
-        select e.ctid
+        select e.ctid as place
         from {p}outbox_event e
-        where e.shard = want.shard and e.status in (0, 2)
-          and e.available_at <= clock_timestamp()
-          and (e.locked_until is null or e.locked_until < clock_timestamp())
-          and (not $5 or e.ordering_key is null or not exists (
-                select 1 from {p}outbox_event o
-                where o.ordering_key = e.ordering_key and o.seq < e.seq
-                  and o.status in (0, 2, 4)))
+        where e.shard = want.shard and ",
+    due!(),
+    "
         order by e.seq
         limit (select $3::bigint)
         for update skip locked
     ) e
     limit (select $3::bigint)
-), e as (
-    update {p}outbox_event e
-    set locked_by = $1,
-        locked_until = clock_timestamp() + $4 * interval '1 microsecond',
-        lock_token = e.lock_token % 2147483647 + 1
-    where e.ctid = any(array(select place from due)) and e.status in (0, 2)
-    returning e.*
-)
-select ",
-    pending_columns!(),
-    "false as behind, ",
-    event_columns!(),
+",
+    lease!()
+);
+
+/// From the head of one key to the head of the next, each by one look at the index, so that a long
+/// queue behind a head costs nothing. Nobody asks for the next head when there are enough.
+/// The rows without a key come behind all keys.
+pub(in super::super) const CLAIM_HEADS: &str = concat!(
     "
-from e"
+with due as materialized (
+    select e.place
+    from unnest($2::smallint[]) with ordinality as want (shard, nth)
+    cross join lateral (
+        with recursive head as (
+            (select e.ordering_key, e.seq
+            from {p}outbox_event e
+            where e.shard + 0 = want.shard and e.status in (0, 2, 4)
+              and e.ordering_key > case want.nth when 1 then $5 else '' end
+            order by e.ordering_key, e.seq
+            limit 1)
+            union all
+            select e.ordering_key, e.seq
+            from head
+            cross join lateral (
+                select e.ordering_key, e.seq
+                from {p}outbox_event e
+                where e.shard + 0 = want.shard and e.status in (0, 2, 4)
+                  and e.ordering_key > head.ordering_key
+                order by e.ordering_key, e.seq
+                limit 1
+            ) e
+        )
+        select e.place
+        from head
+        cross join lateral (
+            select e.ctid as place
+            from {p}outbox_event e
+            where e.shard = want.shard and e.seq = head.seq and ",
+    due!(),
+    "
+            for update skip locked
+        ) e
+        union all
+        select e.place
+        from (
+            select e.ctid as place
+            from {p}outbox_event e
+            where e.shard + 0 = want.shard and e.ordering_key is null and ",
+    due!(),
+    "
+            order by e.ordering_key, e.seq
+            limit (select $3::bigint)
+            for update skip locked
+        ) e
+    ) e
+    limit (select $3::bigint)
+",
+    lease!()
 );
 
 /// Rows that are the owner's under their tokens; every claim moves the token, so that these two
@@ -70,6 +136,23 @@ set locked_by = null, locked_until = null, lock_token = e.lock_token % 214748364
 from unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)",
     leased!()
 );
+
+/// What is taken by a write, and by its token: the verdict of the one whose lease ran out comes too
+/// late from then on.
+pub(in super::super) const RECLAIM: &str = "
+update {p}outbox_event e
+set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
+from unnest($1::smallint[], $2::bigint[], $3::integer[]) as v (shard, seq, token)
+where e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token
+  and e.locked_until <= clock_timestamp() and e.status in (0, 2)";
+
+pub(in super::super) const SUSPECT: &str = "
+update {p}outbox_event e
+set crashes = e.crashes + 1
+from unnest($1::smallint[], $2::bigint[], $3::integer[]) as v (shard, seq, token)
+where e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token and e.status in (0, 2)
+  and e.crashes < $4
+returning e.seq, e.crashes";
 
 pub(in super::super) const SETTLE_ROWS_DELETE: &str = concat!(
     "

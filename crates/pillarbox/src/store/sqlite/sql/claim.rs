@@ -2,25 +2,79 @@
 
 use super::{mark, open_rows, row_columns};
 
-/// One shard's due rows; `status in (0, 2, 4)` stands there because the index has it, word for
-/// word, and is not taken without it.
+/// Rows that are due and in nobody's hands.
+macro_rules! free {
+    () => {
+        "e.available_at <= {now} and (e.locked_until is null or e.locked_until < {now})"
+    };
+}
+
+/// Rows that can be had; `status in (0, 2, 4)` stands there because the indexes have it, word for
+/// word, and are not taken without it.
+macro_rules! due {
+    () => {
+        concat!("e.status in (0, 2, 4) and e.status <> 4 and ", free!())
+    };
+}
+
+/// One shard's due rows.
+pub(in super::super) const LOOK: &str = concat!(
+    "
+select e.seq
+from {p}outbox_event e
+where e.shard = +?1 and ",
+    due!(),
+    "
+order by e.seq
+limit +?2"
+);
+
+/// From the head of one key to the head of the next, each by one look at the index, so that a long
+/// queue behind a head costs nothing; then the rows without a key. The cross join lets one head be
+/// looked at before the next one is asked for, so that nobody asks when there are enough; within an
+/// update, SQLite would gather all heads first.
+pub(in super::super) const LOOK_HEADS: &str = concat!(
+    "
+with recursive head (ordering_key) as (
+    select min(o.ordering_key)
+    from {p}outbox_event o
+    where o.shard = +?1 and o.ordering_key > ?3 and o.status in (0, 2, 4)
+    union all
+    select (
+        select min(o.ordering_key)
+        from {p}outbox_event o
+        where o.shard = +?1 and o.ordering_key > head.ordering_key and o.status in (0, 2, 4))
+    from head
+    where head.ordering_key is not null
+)
+select e.seq
+from head
+cross join {p}outbox_event e on e.seq = (
+    select o.seq
+    from {p}outbox_event o
+    where o.shard = +?1 and o.ordering_key = head.ordering_key and o.status in (0, 2, 4)
+    order by o.seq
+    limit 1)
+where e.status in (0, 2) and ",
+    free!(),
+    "
+union all
+select e.seq
+from {p}outbox_event e
+where e.shard = +?1 and e.ordering_key is null and ",
+    due!(),
+    "
+limit +?2"
+);
+
+/// Leases what was found, as far as it can still be had.
 pub(in super::super) const CLAIM: &str = concat!(
     "
-update {p}outbox_event
-set locked_by = ?1, locked_until = {now} + ?4, lock_token = lock_token % 2147483647 + 1
-where seq in (
-        select e.seq
-        from {p}outbox_event e
-        where e.shard = +?2 and e.status in (0, 2, 4) and e.status <> 4
-          and e.available_at <= {now}
-          and (e.locked_until is null or e.locked_until < {now})
-          and (not ?5 or e.ordering_key is null or not exists (
-                select 1 from {p}outbox_event o
-                where o.ordering_key = e.ordering_key and o.seq < e.seq
-                  and o.status in (0, 2, 4)))
-        order by e.seq
-        limit +?3
-    )
+update {p}outbox_event as e
+set locked_by = ?2, locked_until = {now} + ?3, lock_token = lock_token % 2147483647 + 1
+where e.seq in (select value from json_each(?1)) and e.status in (0, 2) and ",
+    free!(),
+    "
 returning ",
     row_columns!("false")
 );
@@ -44,6 +98,23 @@ pub(in super::super) const RELEASE_ROWS: &str = concat!(
 update {p}outbox_event
 set locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 + 1",
     leased_rows!()
+);
+
+/// What is taken by a write, and by its token: the verdict of the one whose lease ran out comes too
+/// late from then on.
+pub(in super::super) const RECLAIM: &str = concat!(
+    "
+update {p}outbox_event
+set locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 + 1",
+    open_rows!(),
+    " and locked_until <= {now}"
+);
+
+pub(in super::super) const SUSPECT: &str = concat!(
+    "update {p}outbox_event set crashes = crashes + 1",
+    open_rows!(),
+    " and crashes < ?4
+returning seq, crashes"
 );
 
 pub(in super::super) const SETTLE_ROWS_DELETE: &str =

@@ -1,0 +1,84 @@
+//! Crashes: what an owner that died may have died of is counted.
+
+use std::time::Duration;
+
+use pillarbox::store::{Operation, RowLease, Status, Suspects};
+use pillarbox::{ErrorText, Seq, Token, Verdict};
+
+use crate::backend::Backend;
+use crate::conformance::owner::{Owner, emit, emit_one, free, keyed, read_all, row, status};
+
+/// Each time, and for each row by itself; the token stays, so that its verdict still counts.
+pub async fn a_suspect_is_counted_each_time<B: Backend>(backend: &B) {
+    let ids = emit(backend, [free(), keyed("a")]).await;
+    let rows = read_all(backend).await;
+    let leases: Vec<RowLease> = ids.iter().map(|id| row(&rows, id).into()).collect();
+    let store = backend.store();
+
+    let mut first = store.suspect(&all(&leases)).await.unwrap();
+    let second = store.suspect(&all(&leases[..1])).await.unwrap();
+
+    first.sort_unstable();
+    let mut seqs: Vec<(Seq, u32)> = leases.iter().map(|lease| (lease.seq, 1)).collect();
+    seqs.sort_unstable();
+    assert_eq!(first, seqs);
+    assert_eq!(second, [(leases[0].seq, 2)]);
+    let owner = Owner::of_all(backend).await;
+    owner.judge_id(&ids[0], Verdict::Done).await;
+    assert_eq!(status(backend, &ids[0]).await, Some(Status::Done));
+}
+
+/// What was decided since it was read is not counted, and neither is nothing.
+pub async fn what_was_decided_since_is_not_counted<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    let lease = RowLease::from(row(&read_all(backend).await, &id));
+    let store = backend.store();
+    assert!(
+        store.suspect(&all(&[RowLease { token: Token(7), ..lease }])).await.unwrap().is_empty()
+    );
+    assert!(store.suspect(&all(&[])).await.unwrap().is_empty());
+
+    let error = ErrorText::new("no");
+    Owner::of_all(backend).await.judge_id(&id, Verdict::Held { error }).await;
+
+    assert!(store.suspect(&all(&[lease])).await.unwrap().is_empty());
+    let held = RowLease::from(row(&read_all(backend).await, &id));
+    assert!(store.suspect(&all(&[held])).await.unwrap().is_empty(), "nobody delivers it");
+}
+
+/// A verdict ends the suspicion, and so does a replay.
+pub async fn a_verdict_and_a_replay_start_from_nothing<B: Backend>(backend: &B) {
+    let id = emit_one(backend, keyed("a")).await;
+    let (store, owner) = (backend.store(), Owner::of_all(backend).await);
+    let suspect = async || {
+        let lease = RowLease::from(row(&read_all(backend).await, &id));
+        store.suspect(&all(&[lease])).await.unwrap().into_iter().map(|(_, times)| times).next()
+    };
+    assert_eq!((suspect().await, suspect().await), (Some(1), Some(2)));
+
+    let (delay, error) = (Duration::ZERO, ErrorText::new("no"));
+    owner.judge_id(&id, Verdict::Retry { delay, error: error.clone() }).await;
+    assert_eq!((suspect().await, suspect().await), (Some(1), Some(2)));
+
+    owner.judge_id(&id, Verdict::Held { error }).await;
+    store.operate(&Operation::replay([id.clone()])).await.unwrap();
+    assert_eq!(suspect().await, Some(1));
+}
+
+/// What was counted often enough is left as it is, beside what was not.
+pub async fn what_was_counted_before_is_left_alone<B: Backend>(backend: &B) {
+    let ids = emit(backend, [free(), free()]).await;
+    let rows = read_all(backend).await;
+    let leases: Vec<RowLease> = ids.iter().map(|id| row(&rows, id).into()).collect();
+    let store = backend.store();
+    store.suspect(&all(&leases[..1])).await.unwrap();
+
+    let counted = store.suspect(&Suspects { rows: leases.clone(), below: 1 }).await.unwrap();
+
+    assert_eq!(counted, [(leases[1].seq, 1)]);
+    assert_eq!(store.suspect(&all(&leases[..1])).await.unwrap(), [(leases[0].seq, 2)]);
+}
+
+fn all(rows: &[RowLease]) -> Suspects {
+    Suspects { rows: rows.to_vec(), below: u32::MAX }
+}

@@ -1,0 +1,110 @@
+//! Relays that die over an event.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pillarbox::store::Status;
+use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelaySettings};
+use tokio::sync::Notify;
+
+use crate::fixture::{Place, free, keyed, next, quick, relay};
+
+/// The lease is as short as a delivery lets it be: every death costs one.
+fn short() -> RelaySettings {
+    RelaySettings {
+        lease: Duration::from_millis(1200),
+        delivery_timeout: Duration::from_secs(1),
+        max_crashes: NonZeroU32::new(3).unwrap(),
+        ..quick()
+    }
+}
+
+/// The poison is begun and never ends: until its relay dies, as if it had killed it.
+#[derive(Clone, Default)]
+struct Poison {
+    begun: Arc<Notify>,
+    /// What else was under way each time.
+    beside: Arc<Mutex<Vec<usize>>>,
+    under_way: Arc<Mutex<usize>>,
+    harmless: Arc<AtomicBool>,
+}
+
+impl Poison {
+    fn listeners(&self) -> (Listeners, tokio::sync::mpsc::UnboundedReceiver<i64>) {
+        let (heard, hears) = tokio::sync::mpsc::unbounded_channel();
+        let poison = self.clone();
+        let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+            let (poison, heard) = (poison.clone(), heard.clone());
+            async move {
+                let number: i64 = event.payload().as_json().unwrap_or_default().parse()?;
+                if number == 0 && !poison.harmless.load(Ordering::SeqCst) {
+                    poison.beside.lock().unwrap().push(*poison.under_way.lock().unwrap());
+                    poison.begun.notify_one();
+                    std::future::pending::<()>().await;
+                }
+                *poison.under_way.lock().unwrap() += 1;
+                tokio::task::yield_now().await;
+                *poison.under_way.lock().unwrap() -= 1;
+                heard.send(number).ok();
+                Ok::<(), Failure>(())
+            }
+        });
+        (listeners, hears)
+    }
+
+    /// A relay that dies as soon as it has begun the poison.
+    async fn kill_a_relay(&self, place: &Place) {
+        let (listeners, _hears) = self.listeners();
+        let relay = relay(place, listeners).settings(short());
+        let running = tokio::spawn(relay.run_until(std::future::pending()));
+        tokio::time::timeout(Duration::from_secs(20), self.begun.notified()).await.unwrap();
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
+        *self.under_way.lock().unwrap() = 0;
+    }
+}
+
+/// It is delivered alone when it has killed twice, and then never again: everything else is
+/// delivered, however often it waited behind it, and the event says why it was not.
+pub(crate) async fn an_event_that_kills_every_relay_is_given_up(place: &Place) {
+    let poison = Poison::default();
+    let others = (1..20).map(|number| keyed(&format!("k{number}"), number));
+    let ids = place
+        .commit(&Outbox::new(), [keyed("poison", 0)].into_iter().chain(others).collect())
+        .await;
+
+    for _ in 0..3 {
+        poison.kill_a_relay(place).await;
+    }
+    let (listeners, _hears) = poison.listeners();
+    let relay = relay(place, listeners).settings(short());
+    let last = relay.spawn().await.unwrap();
+
+    let held = place.event_with(&ids[0], Status::Held).await;
+    let error = held.last_error.unwrap();
+    assert!(error.starts_with("crash_loop"), "{error}");
+    for id in &ids[1..] {
+        place.event_with(id, Status::Done).await;
+    }
+    assert_eq!(poison.beside.lock().unwrap().len(), 3, "never begun again");
+    assert_eq!(poison.beside.lock().unwrap()[2], 0, "alone, the third time");
+    last.stop().await.unwrap();
+}
+
+/// One verdict of any kind, and it starts from nothing.
+pub(crate) async fn an_event_that_survives_is_no_suspect_any_more(place: &Place) {
+    let poison = Poison::default();
+    let ids = place.commit(&Outbox::new(), vec![free(0)]).await;
+    poison.kill_a_relay(place).await;
+    poison.kill_a_relay(place).await;
+    poison.harmless.store(true, Ordering::SeqCst);
+
+    let (listeners, mut hears) = poison.listeners();
+    let last = relay(place, listeners).settings(short()).spawn().await.unwrap();
+
+    assert_eq!(next(&mut hears, 1).await, [0]);
+    assert_eq!(place.event_with(&ids[0], Status::Done).await.attempts, 0);
+    last.stop().await.unwrap();
+}

@@ -1,0 +1,154 @@
+//! The hot path: from the commit straight to the listener.
+
+use std::time::Duration;
+
+use pillarbox::store::Status;
+use pillarbox::tx::{Hot, Insert};
+use pillarbox::{Envelope, OwnerId, RelaySettings, Tables};
+
+use crate::fixture::{Place, Script, free, keyed, next, quick, relay};
+
+/// Nothing is found in the table by chance: the relay looks at the start, and then when it is woken.
+fn blind() -> RelaySettings {
+    let hour = Duration::from_secs(3600);
+    RelaySettings { poll: hour, sweep: hour, ..quick() }
+}
+
+/// An event without a key comes from memory: nobody looks into the table, and its row is settled.
+pub(crate) async fn a_free_event_comes_without_a_look_at_the_table(place: &Place) {
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners).settings(blind());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1), free(2), free(3)]).await;
+
+    let mut heard = next(&mut hears, 3).await;
+    heard.sort_unstable();
+    assert_eq!(heard, [1, 2, 3]);
+    for id in &ids {
+        assert_eq!(place.event_with(id, Status::Done).await.attempts, 0);
+    }
+    handle.stop().await.unwrap();
+}
+
+/// With others that have a key, each comes once, whichever way it takes.
+pub(crate) async fn hot_and_cold_events_come_once_each(place: &Place) {
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    for round in 0..50 {
+        let first = round * 4;
+        let events =
+            vec![free(first), keyed("a", first + 1), free(first + 2), keyed("b", first + 3)];
+        place.commit(&outbox, events).await;
+    }
+
+    let mut heard = next(&mut hears, 200).await;
+    handle.stop().await.unwrap();
+    while let Ok(more) = hears.try_recv() {
+        heard.push(more);
+    }
+    heard.sort_unstable();
+    assert_eq!(heard, (0..200).collect::<Vec<_>>());
+    assert_eq!(place.store().stats().await.unwrap().new, 0, "all of them are settled");
+}
+
+/// More at once than the lane has room for: the rest goes through the table, and nothing is lost.
+pub(crate) async fn a_full_lane_loses_nothing(place: &Place) {
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    place.commit(&outbox, (0..1500).map(free).collect()).await;
+
+    let mut heard = next(&mut hears, 1500).await;
+    heard.sort_unstable();
+    assert_eq!(heard, (0..1500).collect::<Vec<_>>());
+    handle.stop().await.unwrap();
+}
+
+/// A hot delivery that failed is tried again like any other.
+pub(crate) async fn a_hot_event_that_fails_is_tried_again(place: &Place) {
+    let (listeners, mut hears) = Script::default().fail(1, 2).listeners();
+    let relay = relay(place, listeners).settings(blind());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    assert_eq!(place.event_with(&ids[0], Status::Done).await.attempts, 2);
+    handle.stop().await.unwrap();
+}
+
+/// A rolled back event was never in anybody's hands.
+pub(crate) async fn a_rolled_back_event_is_not_hot(place: &Place) {
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    place.roll_back(&outbox, vec![free(1)]).await;
+    place.commit(&outbox, vec![free(2)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [2]);
+    handle.stop().await.unwrap();
+    assert!(hears.try_recv().is_err());
+}
+
+/// A writer that died after its commit: who reads the row delivers it when its lease is over.
+pub(crate) async fn the_row_of_a_dead_writer_is_delivered(place: &Place) {
+    let event = free(1);
+    let id = event.event_id().clone();
+    write_and_die(place, event, Duration::from_millis(300)).await;
+    let (listeners, mut hears) = Script::default().listeners();
+
+    let handle = relay(place, listeners).spawn().await.unwrap();
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    let stored = place.event_with(&id, Status::Done).await;
+    assert!(stored.token.0 >= 3, "born, reclaimed, settled: {:?}", stored.token);
+    handle.stop().await.unwrap();
+}
+
+/// A row under another's lease is left alone for as long as that lasts.
+pub(crate) async fn the_row_of_a_living_writer_is_left_alone(place: &Place) {
+    write_and_die(place, free(1), Duration::from_secs(3600)).await;
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    place.commit(&outbox, vec![keyed("k", 2)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [2]);
+    handle.stop().await.unwrap();
+    assert!(hears.try_recv().is_err());
+}
+
+/// After a stop the outbox writes ordinary rows, which the next relay delivers at once.
+pub(crate) async fn a_stopped_relay_leaves_ordinary_rows(place: &Place) {
+    let (listeners, _) = Script::default().listeners();
+    let first = relay(place, listeners);
+    let outbox = first.outbox();
+    first.spawn().await.unwrap().stop().await.unwrap();
+
+    place.commit(&outbox, vec![free(1)]).await;
+
+    let (listeners, mut hears) = Script::default().listeners();
+    let second = relay(place, listeners).spawn().await.unwrap();
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    second.stop().await.unwrap();
+}
+
+async fn write_and_die(place: &Place, event: Envelope, length: Duration) {
+    let owner = OwnerId::generate();
+    let hot = Some(Hot { owner: &owner, length, keyed: false });
+    let envelopes = [event];
+    let insert = Insert { tables: &Tables::default(), envelopes: &envelopes, locks: &[], hot };
+    place.insert(&insert).await;
+}

@@ -1,0 +1,218 @@
+//! Layers around deliveries: who is asked first, whose word counts.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use pillarbox::layer::{self, CircuitBreaker, Next, Outcome};
+use pillarbox::store::Status;
+use pillarbox::{Cx, Envelope, Failure, Listeners, RelaySettings};
+use pillarbox_testkit::fake::ManualClock;
+use tokio::sync::mpsc::{self, UnboundedSender};
+
+use crate::fixture::{ALWAYS, Place, Script, free, next, quick, relay};
+
+/// Tells its number on the way in, and a hundred more on the way out.
+fn telling(number: i64, heard: &UnboundedSender<i64>) -> impl layer::Layer + use<> {
+    let heard = heard.clone();
+    move |_: Cx, next: Next| {
+        let heard = heard.clone();
+        async move {
+            heard.send(number).ok();
+            let outcome = next.run().await;
+            heard.send(number + 100).ok();
+            outcome
+        }
+    }
+}
+
+fn hearing(heard: &UnboundedSender<i64>) -> Listeners {
+    let heard = heard.clone();
+    Listeners::new().fallback(move |event: Envelope, _: Cx| {
+        let number = event.payload().as_json().unwrap().parse::<i64>().unwrap();
+        heard.send(number).ok();
+        async { Ok::<_, Failure>(()) }
+    })
+}
+
+pub(crate) async fn the_first_layer_registered_is_the_outermost(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let relay = relay(place, hearing(&heard)).layer(telling(1, &heard)).layer(telling(2, &heard));
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    place.commit(&outbox, vec![free(7)]).await;
+
+    assert_eq!(next(&mut hears, 5).await, [1, 2, 7, 102, 101]);
+    handle.stop().await.unwrap();
+}
+
+/// Its failure says what becomes of the event.
+pub(crate) async fn a_layer_that_fails_first_keeps_the_listener_out(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let relay = relay(place, hearing(&heard)).layer(layer::before(|cx: Cx| async move {
+        match cx.envelope().payload().as_json() {
+            Some("1") => Err(Failure::dead("not for us")),
+            Some("2") if cx.attempt() == 1 => Err(Failure::retry("not yet")),
+            _ => Ok(()),
+        }
+    }));
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1), free(2)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [2]);
+    let dead = place.event_with(&ids[0], Status::Dead).await;
+    assert_eq!((dead.attempts, dead.last_error.as_deref()), (1, Some("not for us")));
+    let done = place.event_with(&ids[1], Status::Done).await;
+    assert_eq!((done.attempts, done.last_error.as_deref()), (1, Some("not yet")));
+    handle.stop().await.unwrap();
+}
+
+/// Neither to make a success a failure, nor to hide a failure.
+pub(crate) async fn no_layer_changes_what_the_listener_said(place: &Place) {
+    let (listeners, mut hears) = Script::default().fail(2, ALWAYS).listeners();
+    let relay = relay(place, listeners).layer(|_: Cx, next: Next| async {
+        match next.run().await {
+            Ok(()) => Err(Failure::dead("too late to say so")),
+            Err(_) => Ok(()),
+        }
+    });
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1), free(2)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    place.event_with(&ids[0], Status::Done).await;
+    let dead = place.event_with(&ids[1], Status::Dead).await;
+    assert_eq!((dead.attempts, dead.last_error.as_deref()), (3, Some("told to fail")));
+    handle.stop().await.unwrap();
+}
+
+pub(crate) async fn a_panic_in_a_layer_is_a_failed_delivery(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let relay = relay(place, hearing(&heard)).layer(layer::before(|cx: Cx| async move {
+        assert!(cx.attempt() > 1, "the first attempt panics");
+        Ok::<_, Failure>(())
+    }));
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    let event = place.event_with(&ids[0], Status::Done).await;
+    assert_eq!(event.attempts, 1);
+    assert!(event.last_error.unwrap().contains("the first attempt panics"));
+    handle.stop().await.unwrap();
+}
+
+/// A layer that never comes to an end must not keep its worker for ever.
+pub(crate) async fn a_layer_that_hangs_is_stopped(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let settings = RelaySettings { delivery_timeout: Duration::from_millis(30), ..quick() };
+    let relay = relay(place, hearing(&heard)).settings(settings);
+    let relay = relay.layer(layer::before(|cx: Cx| async move {
+        if cx.attempt() == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, Failure>(())
+    }));
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    let event = place.event_with(&ids[0], Status::Done).await;
+    assert_eq!(event.last_error.as_deref(), Some("the layers took longer than 30ms"));
+    handle.stop().await.unwrap();
+}
+
+/// The lease is looked at after all layers: one of them may have waited it out.
+pub(crate) async fn a_layer_that_outwaits_the_lease_reaches_no_listener(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let passes = Arc::new(AtomicI64::new(0));
+    let listeners = Listeners::new().fallback({
+        let passes = Arc::clone(&passes);
+        move |_: Envelope, cx: Cx| {
+            heard.send(passes.load(Ordering::SeqCst)).ok();
+            heard.send(i64::from(cx.attempt())).ok();
+            async { Ok::<_, Failure>(()) }
+        }
+    });
+    let clock = ManualClock::new();
+    let relay = relay(place, listeners).clock(clock.clone());
+    let relay = relay.layer(layer::before(move |_| {
+        if passes.fetch_add(1, Ordering::SeqCst) == 0 {
+            clock.advance(Duration::from_secs(3600));
+        }
+        async { Ok::<_, Failure>(()) }
+    }));
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    place.commit(&outbox, vec![free(1)]).await;
+
+    assert_eq!(next(&mut hears, 2).await, [2, 1], "the second pass, still the first attempt");
+    handle.stop().await.unwrap();
+}
+
+/// The waiting events are put off as often as it takes, and keep all their attempts.
+pub(crate) async fn an_open_circuit_uses_up_no_attempts(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let calls = AtomicI64::new(0);
+    let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+        let is_down = calls.fetch_add(1, Ordering::SeqCst) < 2;
+        let number = event.payload().as_json().unwrap().parse::<i64>().unwrap();
+        heard.send(if is_down { 0 } else { number }).ok();
+        async move { if is_down { Err(Failure::retry("down")) } else { Ok(()) } }
+    });
+    let once = NonZeroU32::new(1).unwrap();
+    let settings = RelaySettings { workers: once, ..quick() };
+    let relay = relay(place, listeners).settings(settings);
+    let relay = relay.layer(CircuitBreaker::new(once, Duration::from_millis(150)));
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, (1..=6).map(free).collect()).await;
+
+    let mut numbers = next(&mut hears, 8).await;
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 0, 1, 2, 3, 4, 5, 6], "one opens it, one probes in vain");
+    let mut failed = 0;
+    for id in &ids {
+        failed += place.event_with(id, Status::Done).await.attempts;
+    }
+    assert_eq!(failed, 2, "attempts are what the listener was called for, no more");
+    handle.stop().await.unwrap();
+}
+
+/// The context of the emit is there for layers, too.
+pub(crate) async fn a_layer_has_the_context_of_the_emit(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let relay = relay(
+        place,
+        Listeners::new().fallback(|_: Envelope, _: Cx| async { Ok::<_, Failure>(()) }),
+    );
+    let relay = relay.layer(move |_: Cx, next: Next| {
+        let heard = heard.clone();
+        async move {
+            let current = pillarbox::context::current();
+            let tenant = current.and_then(|context| context.tenant);
+            heard.send(i64::from(tenant.as_deref() == Some("acme"))).ok();
+            let outcome: Outcome = next.run().await;
+            outcome
+        }
+    });
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    place.commit(&outbox, vec![free(1).tenant("acme").unwrap()]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    handle.stop().await.unwrap();
+}

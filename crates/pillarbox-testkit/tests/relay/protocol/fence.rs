@@ -1,0 +1,121 @@
+//! Owners and their fences: what a relay may still do when its shards are another's.
+
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use pillarbox::observe::Happening;
+use pillarbox::store::{ClaimMode, Lease, Mode, Order, Renewal, Status};
+use pillarbox::{ErrorKind, Listeners, Outbox, Relay, RelaySettings, Verdict};
+use pillarbox_testkit::fake::{Call, Side};
+use pillarbox_testkit::{Backend, Hold, Need};
+
+use super::stage::{AGES, Actor, Ear, Owner, commit, event, event_with, lacks, neighbours, still};
+use crate::fixture::{free, keyed};
+use crate::observe::soon;
+
+/// H3: a verdict of a relay that was taken over from must change nothing, and nothing more of the
+/// shard is started after it. R4: the fence is a lock; the first refused settle drops the shard.
+pub(crate) async fn a_refused_settle_is_the_last_thing_done_in_a_shard<B: Backend>(backend: &B) {
+    let [one, two, _] = neighbours(backend).await;
+    let (mut ear, listeners) = Ear::new([1]);
+    // The second of the shard is in hand, and cannot start before the first is settled.
+    let alone =
+        RelaySettings { workers: NonZeroU32::MIN, max_unsettled: NonZeroU32::MIN, ..still() };
+    let ids = commit(backend, &Outbox::new(), [keyed(&one, 1), keyed(&two, 2)]).await;
+    let stale = Actor::enter(backend, listeners, |relay| relay.settings(alone)).await;
+    assert_eq!(ear.hears(1).await, [1]);
+
+    backend.expire(&stale.owner).await;
+    let heir = Owner::enter(backend).await;
+    ear.answer(1, Ok(()));
+    stale.is_fenced().await;
+
+    // It needs no shard, and comes after the settle has been taken in.
+    commit(backend, &stale.outbox, [free(3)]).await;
+    assert_eq!(ear.hears(1).await, [3]);
+    stale.leave().await;
+    assert!(ear.is_silent(), "the other event of the shard is the heir's");
+    assert_eq!(event(backend, &ids[0]).await.status, Status::New);
+    assert_eq!(heir.settle(&heir.read().await, &Verdict::Done).await, 2);
+}
+
+/// H14: a settle is stuck behind a lock, and the lease of a healthy relay runs out. R14: the lease
+/// is a row of its own, which no settle locks.
+pub(crate) async fn a_settle_that_waits_for_a_row_does_not_keep_the_lease_from_being_renewed<
+    B: Backend,
+>(
+    backend: &B,
+) {
+    if lacks(backend, Need::RowLocks) {
+        return;
+    }
+    let (mut ear, listeners) = Ear::new([1]);
+    let relay = Actor::enter(backend, listeners, |relay| relay).await;
+    let ids = commit(backend, &relay.outbox, [keyed("k", 1)]).await;
+    assert_eq!(ear.hears(1).await, [1]);
+    let lock = backend.hold(Hold::Event(event(backend, &ids[0]).await.seq)).await;
+    ear.answer(1, Ok(()));
+    backend.blocked(1).await;
+
+    let store = backend.store();
+    let lease = Lease { owner: relay.owner.clone(), length: AGES, wants: 64 };
+    let renewed = match select(pin!(store.renew(&lease)), pin!(backend.blocked(2))).await {
+        Either::Left((renewed, _)) => renewed.unwrap(),
+        Either::Right(_) => panic!("the renewal waits for the settle"),
+    };
+
+    assert_eq!(renewed, Renewal::Kept);
+    lock.commit().await;
+    event_with(backend, &ids[0], Status::Done).await;
+    relay.leave().await;
+}
+
+/// H13: who owns shards writes no claim, and who claims rows looks at no shard: both would deliver.
+/// R13: the tables say how they are claimed, and a relay that means otherwise does not start.
+pub(crate) async fn a_relay_refuses_tables_that_are_claimed_otherwise<B: Backend>(backend: &B) {
+    let rows = Mode { claim: ClaimMode::Rows, order: Order::Key };
+    backend.store().configure(&rows).await.unwrap();
+
+    let refused = Relay::shared(backend.store(), Listeners::new()).spawn().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Configuration);
+    assert_eq!(backend.store().stats().await.unwrap().owners, 0);
+}
+
+/// R15: a relay that loses a shard and takes it again finds its own old delivery under way. It waits
+/// for that, and delivers once more only because the verdict of the old one does not count.
+pub(crate) async fn a_relay_that_takes_its_shard_again_waits_for_its_own_old_delivery<
+    B: Backend,
+>(
+    backend: &B,
+) {
+    if backend.store().layout().await.unwrap().shards.get() == 1 {
+        return pillarbox_testkit::skip("there is one shard, and nobody else can hold another");
+    }
+    let [one, two, _] = neighbours(backend).await;
+    // A relay that does not hold all shards looks at every poll whether it is still entered.
+    let _keeper = Owner::enter_for(backend, 1).await;
+    let (mut ear, listeners) = Ear::new([1]);
+    let restless = RelaySettings { poll: Duration::from_millis(20), ..still() };
+    let relay = Actor::enter(backend, listeners, |relay| relay.settings(restless)).await;
+    let ids = commit(backend, &relay.outbox, [keyed(&one, 1)]).await;
+    assert_eq!(ear.hears(1).await, [1]);
+
+    let mut renewal = relay.store.hold(Call::Renew, Side::Before);
+    backend.expire(&relay.owner).await;
+    renewal.reached().await;
+    Owner::enter(backend).await.leave().await;
+    renewal.release();
+    soon(&relay.probe, |seen| matches!(seen, Happening::LeaseLost { .. })).await;
+    commit(backend, &relay.outbox, [keyed(&two, 2)]).await;
+
+    assert_eq!(ear.hears(1).await, [2], "the shard is held again, and the first is under way");
+    relay.catches_up(backend, &mut ear).await;
+    ear.answer(1, Ok(()));
+    assert_eq!(ear.hears(1).await, [1], "its verdict was of another epoch");
+    event_with(backend, &ids[0], Status::Done).await;
+    relay.leave().await;
+    assert!(ear.is_silent());
+}

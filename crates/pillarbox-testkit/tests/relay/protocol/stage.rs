@@ -1,0 +1,274 @@
+//! What the walks have at hand: relays that move only when told to, and listeners that wait.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pillarbox::observe::{Happening, Probe};
+use pillarbox::store::{
+    Holding, Join, Lease, Mode, Pending, Read, Settle, Settlement, ShardRead, Status, StoredEvent,
+    Take,
+};
+use pillarbox::{
+    Cx, Envelope, EventId, Failure, Listeners, Outbox, OwnerId, Relay, RelayHandle, RelaySettings,
+    Seq, ShardId, Store, Verdict,
+};
+use pillarbox_testkit::fake::{Call, FaultyStore, Side};
+use pillarbox_testkit::{Backend, Need};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::fixture::{free, keyed, next, wait_for};
+use crate::observe::soon;
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+/// Longer than any walk.
+pub(crate) const AGES: Duration = HOUR.saturating_mul(24);
+
+/// Nothing happens by itself: no poll, no sweep, no renewal, no upkeep.
+pub(crate) fn still() -> RelaySettings {
+    RelaySettings {
+        lease: AGES,
+        delivery_timeout: HOUR,
+        poll: AGES,
+        sweep: AGES,
+        drain: AGES,
+        purge_every: AGES,
+        gauges_every: AGES,
+        ..RelaySettings::default()
+    }
+}
+
+pub(crate) fn count(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap()
+}
+
+/// Whether the backend lacks what a walk needs; it is noted as skipped then.
+pub(crate) fn lacks<B: Backend>(backend: &B, need: Need) -> bool {
+    let reason = backend.lacks(need);
+    reason.inspect(|reason| pillarbox_testkit::skip(reason)).is_some()
+}
+
+/// A relay on stage, and all that can be seen of it.
+pub(crate) struct Actor {
+    pub(crate) handle: RelayHandle,
+    pub(crate) outbox: Outbox,
+    pub(crate) probe: Probe,
+    /// Its own way to the store, where its calls are held.
+    pub(crate) store: FaultyStore,
+    pub(crate) owner: OwnerId,
+}
+
+impl Actor {
+    /// Starts a relay that holds nothing back; `dress` gives it settings and a clock.
+    pub(crate) async fn enter<B: Backend>(
+        backend: &B,
+        listeners: Listeners,
+        dress: impl FnOnce(Relay) -> Relay,
+    ) -> Self {
+        Self::enter_on(FaultyStore::new(backend.store()), listeners, dress).await
+    }
+
+    /// The same on a store whose first calls are held or go wrong.
+    pub(crate) async fn enter_on(
+        store: FaultyStore,
+        listeners: Listeners,
+        dress: impl FnOnce(Relay) -> Relay,
+    ) -> Self {
+        let probe = Probe::new();
+        let relay = Relay::shared(Arc::new(store.clone()), listeners).settings(still());
+        let relay = dress(relay).observer(probe.clone());
+        let outbox = relay.outbox();
+        let handle = relay.spawn().await.unwrap();
+        let started = soon(&probe, |seen| matches!(seen, Happening::Started { .. })).await;
+        let Happening::Started { owner, .. } = started else { unreachable!("it was asked for") };
+        Self { handle, outbox, probe, store, owner: owner.into_owned() }
+    }
+
+    /// Waits until it holds shards: whoever enters now finds none.
+    pub(crate) async fn with_shards(self) -> Self {
+        soon(&self.probe, |seen| matches!(seen, Happening::ShardsTaken { .. })).await;
+        self
+    }
+
+    /// Waits until the looks that it begins with are over: from now on it looks when it is woken.
+    pub(crate) async fn at_rest(self) -> Self {
+        let is_read = |seen: &Happening<'_>| matches!(seen, Happening::Read { .. });
+        for _ in 0..3 {
+            let reads = self.probe.count(is_read);
+            let mut read = self.store.hold(Call::Read, Side::Before);
+            self.handle.wake();
+            read.reached().await;
+            read.release();
+            self.probe.wait_many(reads + 1, is_read).await;
+        }
+        self
+    }
+
+    /// Waits until a verdict of its came too late.
+    pub(crate) async fn is_fenced(&self) {
+        soon(&self.probe, |seen| matches!(seen, Happening::Fenced { .. })).await;
+    }
+
+    /// Waits until it has taken in what its store answered so far: events that need no read of the
+    /// table go through it one after the other, from their start to their settle.
+    pub(crate) async fn catches_up<B: Backend>(&self, backend: &B, ear: &mut Ear) {
+        for number in [101, 102] {
+            let id = commit(backend, &self.outbox, [free(number)]).await.remove(0);
+            assert_eq!(ear.hears(1).await, [number], "nothing else may start meanwhile");
+            event_with(backend, &id, Status::Done).await;
+        }
+    }
+
+    pub(crate) async fn leave(self) {
+        self.handle.stop().await.unwrap();
+    }
+}
+
+type Answers = HashMap<i64, oneshot::Receiver<Result<(), Failure>>>;
+
+/// A listener that says what it was called with, and answers when it is told to.
+pub(crate) struct Ear {
+    starts: mpsc::UnboundedReceiver<i64>,
+    answers: HashMap<i64, oneshot::Sender<Result<(), Failure>>>,
+}
+
+impl Ear {
+    /// The first delivery of each of these events waits for its answer; others are fine at once.
+    pub(crate) fn new(waiting: impl IntoIterator<Item = i64>) -> (Self, Listeners) {
+        let (started, starts) = mpsc::unbounded_channel();
+        let (mut answers, mut awaited) = (HashMap::new(), Answers::new());
+        for number in waiting {
+            let (answer, is_answered) = oneshot::channel();
+            answers.insert(number, answer);
+            awaited.insert(number, is_answered);
+        }
+        let awaited = Arc::new(Mutex::new(awaited));
+        let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+            let number: i64 = event.payload().as_json().unwrap().parse().unwrap();
+            let answer = awaited.lock().unwrap().remove(&number);
+            started.send(number).ok();
+            async move {
+                match answer {
+                    Some(answer) => answer.await.unwrap_or(Ok(())),
+                    None => Ok(()),
+                }
+            }
+        });
+        (Self { starts, answers }, listeners)
+    }
+
+    /// The next events that it is called with.
+    pub(crate) async fn hears(&mut self, count: usize) -> Vec<i64> {
+        next(&mut self.starts, count).await
+    }
+
+    /// Whether it was not called since.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        self.starts.try_recv().is_err()
+    }
+
+    pub(crate) fn answer(&mut self, number: i64, answer: Result<(), Failure>) {
+        let waiting = self.answers.remove(&number).expect("it waits for one answer");
+        waiting.send(answer).expect("the delivery is under way, or to come");
+    }
+}
+
+/// Commits events in one transaction.
+pub(crate) async fn commit<B: Backend>(
+    backend: &B,
+    outbox: &Outbox,
+    events: impl IntoIterator<Item = Envelope>,
+) -> Vec<EventId> {
+    let mut tx = outbox.begin(backend.pool()).await.unwrap();
+    let mut ids = Vec::new();
+    for event in events {
+        ids.extend(tx.emit_envelope(event).await.unwrap());
+    }
+    tx.commit().await.unwrap();
+    ids
+}
+
+/// The event as it stands.
+pub(crate) async fn event<B: Backend>(backend: &B, id: &EventId) -> StoredEvent {
+    backend.store().event(id).await.unwrap().expect("the event is there")
+}
+
+/// The event, once it has this status.
+pub(crate) async fn event_with<B: Backend>(
+    backend: &B,
+    id: &EventId,
+    status: Status,
+) -> StoredEvent {
+    let store = backend.store();
+    let found = wait_for(async || store.event(id).await.unwrap().filter(|it| it.status == status));
+    found.await
+}
+
+/// An owner by hand.
+pub(crate) struct Owner {
+    store: Arc<dyn Store>,
+    id: OwnerId,
+    holdings: Vec<Holding>,
+}
+
+impl Owner {
+    /// Enters and takes every shard that is free or whose owner has lapsed.
+    pub(crate) async fn enter<B: Backend>(backend: &B) -> Self {
+        Self::enter_for(backend, u16::MAX).await
+    }
+
+    /// Enters and takes so many at most. It wants no more: nobody makes room for it.
+    pub(crate) async fn enter_for<B: Backend>(backend: &B, most: u16) -> Self {
+        let (store, id) = (backend.store(), OwnerId::generate());
+        let lease = Lease { owner: id.clone(), length: AGES, wants: 0 };
+        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
+        let take = Take { owner: id.clone(), most, held: vec![] };
+        let holdings = store.take(&take).await.unwrap();
+        assert!(!holdings.is_empty(), "there is something to take");
+        Self { store, id, holdings }
+    }
+
+    /// Everything that is pending in its shards.
+    pub(crate) async fn read(&self) -> Vec<Pending> {
+        let from_head = |it: &Holding| ShardRead { shard: it.shard, floor: Seq::START };
+        let shards = self.holdings.iter().map(from_head).collect();
+        self.store.read(&Read { shards, limit: 1000 }).await.unwrap()
+    }
+
+    /// Writes the same verdict on all of these, and says how many it was written on.
+    pub(crate) async fn settle(&self, rows: &[Pending], verdict: &Verdict) -> usize {
+        let settlement = |row: &Pending| Settlement {
+            shard: row.shard,
+            epoch: self.holdings.iter().find(|it| it.shard == row.shard).unwrap().epoch,
+            seq: row.seq,
+            token: row.token,
+            verdict: verdict.clone(),
+            settled_by: None,
+        };
+        let settlements = rows.iter().map(settlement).collect();
+        let settle = Settle { owner: self.id.clone(), settlements };
+        self.store.settle(&settle).await.unwrap().applied.len()
+    }
+
+    pub(crate) async fn leave(self) {
+        self.store.leave(&self.id).await.unwrap();
+    }
+}
+
+/// Three keys that share a shard, the last one possible, whatever the store hashes them with.
+/// Leaves nothing behind.
+pub(crate) async fn neighbours<B: Backend>(backend: &B) -> [String; 3] {
+    let events = (0..300).map(|number| keyed(&format!("n{number}"), number));
+    commit(backend, &Outbox::new(), events).await;
+    let owner = Owner::enter(backend).await;
+    let rows = owner.read().await;
+    assert_eq!(owner.settle(&rows, &Verdict::Delete).await, rows.len());
+    owner.leave().await;
+    let mut keys: BTreeMap<ShardId, Vec<String>> = BTreeMap::new();
+    for row in rows {
+        keys.entry(row.shard).or_default().extend(row.key);
+    }
+    let crowd = keys.into_values().rev().find(|keys| keys.len() >= 3).unwrap();
+    crowd.into_iter().take(3).collect::<Vec<_>>().try_into().unwrap()
+}

@@ -1,0 +1,238 @@
+//! Leases on rows: renewed while in hand, given back at a stop, and fenced when they are lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::observe::{Happening, Probe};
+use pillarbox::store::{
+    Claim, ClaimMode, Mode, Order, Pending, Read, RowLease, RowVerdict, SettleRows, ShardRead,
+    Status,
+};
+use pillarbox::{
+    ErrorText, EventId, Outbox, OwnerId, RelaySettings, Seq, ShardId, Store, Token, Verdict,
+};
+
+use crate::fixture::{Place, Script, free, keyed, next, relay, wait_for};
+use crate::observe::soon;
+use crate::rows::{Gate, by_rows, patient};
+
+/// A relay that claims by hand.
+struct Hand {
+    store: Arc<dyn Store>,
+    owner: OwnerId,
+}
+
+impl Hand {
+    /// On tables that are set to row claims.
+    async fn new(place: &Place) -> Self {
+        let store = place.store();
+        store.configure(&Mode { claim: ClaimMode::Rows, order: Order::Key }).await.unwrap();
+        Self::beside_a_relay(place)
+    }
+
+    fn beside_a_relay(place: &Place) -> Self {
+        Self { store: place.store(), owner: OwnerId::generate() }
+    }
+
+    async fn claim(&self, length: Duration) -> Vec<Pending> {
+        let claim = Claim {
+            owner: self.owner.clone(),
+            length,
+            shards: shards(&*self.store).await,
+            after: None,
+            limit: 100,
+            order: Order::Key,
+        };
+        self.store.claim(&claim).await.unwrap()
+    }
+}
+
+async fn shards(store: &dyn Store) -> Vec<ShardId> {
+    let count = store.layout().await.unwrap().shards.get();
+    (0..i16::try_from(count).unwrap()).map(ShardId).collect()
+}
+
+/// What is pending.
+async fn pending(store: &dyn Store) -> Vec<Pending> {
+    let floor = Seq::START;
+    let shards = shards(store).await.into_iter().map(|shard| ShardRead { shard, floor }).collect();
+    store.read(&Read { shards, limit: 100 }).await.unwrap()
+}
+
+/// How many rows are under a lease; nothing else keeps them from being due.
+async fn leased(store: &dyn Store) -> usize {
+    pending(store).await.iter().filter(|row| !row.due_in.is_zero()).count()
+}
+
+/// Writes a verdict under someone's lease.
+async fn settle(store: &dyn Store, owner: OwnerId, row: RowLease, verdict: Verdict) -> Vec<Seq> {
+    let verdicts = vec![RowVerdict { row, verdict, settled_by: None }];
+    store.settle_rows(&SettleRows { owner, verdicts }).await.unwrap()
+}
+
+/// As after a kill: the row is another's, and the first one's verdict comes too late.
+pub(crate) async fn a_lapsed_lease_is_claimed_and_its_verdict_is_fenced(place: &Place) {
+    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
+    let gone = Hand::new(place).await;
+    let claimed = gone.claim(Duration::from_millis(200)).await;
+    let (listeners, mut hears) = Script::default().listeners();
+
+    let handle = relay(place, listeners).settings(by_rows()).spawn().await.unwrap();
+
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    place.event_with(&ids[0], Status::Done).await;
+    let late = Verdict::Dead { error: ErrorText::new("too late") };
+    let row = RowLease::from(&claimed[0]);
+    assert_eq!(settle(&*gone.store, gone.owner.clone(), row, late).await, []);
+    place.event_with(&ids[0], Status::Done).await;
+    handle.stop().await.unwrap();
+}
+
+/// A row that is in someone's hands is nobody else's.
+pub(crate) async fn a_living_lease_is_left_alone(place: &Place) {
+    place.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
+    let claimed = Hand::new(place).await.claim(Duration::from_secs(3600)).await;
+    assert_eq!(claimed.len(), 1, "the head of the key");
+    let (listeners, mut hears) = Script::default().listeners();
+    let handle = relay(place, listeners).settings(by_rows()).spawn().await.unwrap();
+
+    place.commit(&Outbox::new(), vec![keyed("other", 3)]).await;
+
+    assert_eq!(next(&mut hears, 1).await, [3]);
+    handle.stop().await.unwrap();
+    assert!(hears.try_recv().is_err());
+}
+
+/// Someone else has decided while the listener was at work: what the relay says is not written.
+pub(crate) async fn a_verdict_that_comes_too_late_changes_nothing(place: &Place) {
+    let (gate, mut starts) = Gate::new();
+    let probe = Probe::new();
+    let relay = relay(place, gate.listeners()).settings(patient()).observer(probe.clone());
+    let handle = relay.spawn().await.unwrap();
+    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
+    next(&mut starts, 1).await;
+    let (store, row) = (place.store(), lease_of(place, &ids[0]).await);
+    let owner = store.members().await.unwrap().swap_remove(0).owner;
+    let verdict = Verdict::Dead { error: ErrorText::new("by hand") };
+    assert_eq!(settle(&*store, owner, row, verdict).await, [row.seq]);
+
+    gate.open(1);
+
+    soon(&probe, |seen| matches!(seen, Happening::Fenced { .. })).await;
+    handle.stop().await.unwrap();
+    let event = place.event_with(&ids[0], Status::Dead).await;
+    assert_eq!(event.last_error.as_deref(), Some("by hand"));
+}
+
+async fn lease_of(place: &Place, id: &EventId) -> RowLease {
+    let event = place.store().event(id).await.unwrap().unwrap();
+    RowLease { shard: event.shard, seq: event.seq, token: event.token }
+}
+
+/// The time that is left of the lease only ever grows by a renewal.
+pub(crate) async fn a_lease_is_renewed_while_its_delivery_lasts(place: &Place) {
+    let (gate, mut starts) = Gate::new();
+    let (lease, delivery_timeout) = (Duration::from_secs(3), Duration::from_millis(2800));
+    let settings = RelaySettings { lease, delivery_timeout, ..by_rows() };
+    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
+    place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
+    next(&mut starts, 1).await;
+
+    let store = place.store();
+    let mut before: Option<(Token, Duration)> = None;
+    let is_renewed = async || {
+        let row = pending(&*store).await.swap_remove(0);
+        // Another token is another claim, on a machine that was too slow for the first.
+        let renewed = before.is_some_and(|it| it.0 == row.token && it.1 < row.due_in);
+        before = Some((row.token, row.due_in));
+        renewed.then_some(())
+    };
+    wait_for(is_renewed).await;
+
+    gate.open(10);
+    handle.stop().await.unwrap();
+}
+
+/// While a delivery is still under way, what waited behind it can be had by others.
+pub(crate) async fn a_stop_gives_back_what_no_worker_has_begun(place: &Place) {
+    let ids = place.commit(&Outbox::new(), (1..=5).map(free).collect()).await;
+    let (gate, mut starts) = Gate::new();
+    let drain = Duration::from_secs(60);
+    let settings = RelaySettings { workers: 1.try_into().unwrap(), drain, ..patient() };
+    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
+    let started = next(&mut starts, 1).await;
+
+    let stopping = tokio::spawn(handle.stop());
+
+    let store = place.store();
+    wait_for(async || (leased(&*store).await == 1).then_some(())).await;
+    let rest = Hand::beside_a_relay(place).claim(Duration::from_secs(3600)).await;
+    assert_eq!(rest.len(), 4);
+    assert!(rest.iter().all(|row| row.attempts == 0));
+    assert!(!stopping.is_finished(), "the first is under way");
+    gate.open(1);
+    stopping.await.unwrap().unwrap();
+    let begun = usize::try_from(started[0] - 1).unwrap();
+    place.event_with(&ids[begun], Status::Done).await;
+}
+
+/// Hot events that wait at a stop are ordinary rows then.
+pub(crate) async fn a_stop_gives_hot_rows_back(place: &Place) {
+    let (gate, mut starts) = Gate::new();
+    let settings = RelaySettings { workers: 1.try_into().unwrap(), ..patient() };
+    let relay = relay(place, gate.listeners()).settings(settings);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+    place.commit(&outbox, (1..=5).map(free).collect()).await;
+    next(&mut starts, 1).await;
+
+    let stopping = tokio::spawn(handle.stop());
+
+    let store = place.store();
+    wait_for(async || (leased(&*store).await == 1).then_some(())).await;
+    gate.open(1);
+    stopping.await.unwrap().unwrap();
+    let rest = Hand::beside_a_relay(place).claim(Duration::from_secs(3600)).await;
+    assert_eq!(rest.len(), 4);
+}
+
+/// Two workers have begun, and as many rows wait at most.
+pub(crate) async fn no_more_is_in_hand_than_workers_need(place: &Place) {
+    place.commit(&Outbox::new(), (0..50).map(free).collect()).await;
+    let (gate, mut starts) = Gate::new();
+    let settings = RelaySettings { workers: 2.try_into().unwrap(), ..patient() };
+    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
+    let mut heard = next(&mut starts, 2).await;
+
+    let store = place.store();
+    for _ in 0..10 {
+        handle.wake();
+        let leased = leased(&*store).await;
+        assert!((2..=4).contains(&leased), "{leased} rows are in hand");
+    }
+    assert!(starts.try_recv().is_err(), "two workers, and no third");
+
+    gate.open(50);
+    heard.extend(next(&mut starts, 48).await);
+    wait_for(async || (store.stats().await.unwrap().new == 0).then_some(())).await;
+    handle.stop().await.unwrap();
+    heard.sort_unstable();
+    assert_eq!(heard, (0..50).collect::<Vec<_>>());
+}
+
+/// Delivered and not settled counts too: no more is begun than may come twice.
+pub(crate) async fn no_more_is_unsettled_than_was_said(place: &Place) {
+    let (few, workers) = (3.try_into().unwrap(), 2.try_into().unwrap());
+    let settings = RelaySettings { max_unsettled: few, workers, ..patient() };
+    place.commit(&Outbox::new(), (0..50).map(free).collect()).await;
+    let (gate, mut starts) = Gate::new();
+    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
+    next(&mut starts, 2).await;
+
+    let in_hand = leased(&*place.store()).await;
+    gate.open(50);
+
+    assert!(in_hand <= 3, "{in_hand} rows are in hand");
+    next(&mut starts, 48).await;
+    handle.stop().await.unwrap();
+}

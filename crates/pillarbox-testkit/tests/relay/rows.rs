@@ -1,0 +1,304 @@
+//! Row claims: any relay takes any due row, once, and the events of a key in order.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::observe::{Happening, Probe};
+use pillarbox::store::{ClaimMode, Operation, Order, Status};
+use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelayHandle, RelaySettings};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
+
+/// Quick enough for a test, by row claims.
+pub(crate) fn by_rows() -> RelaySettings {
+    RelaySettings { claim: ClaimMode::Rows, ..quick() }
+}
+
+/// Nothing is found in the table by chance: the relay looks at the start, and then when it is woken.
+fn blind() -> RelaySettings {
+    RelaySettings { poll: Duration::from_secs(3600), ..by_rows() }
+}
+
+/// A lease and a delivery that outlast the test.
+pub(crate) fn patient() -> RelaySettings {
+    let (lease, delivery_timeout) = (Duration::from_secs(90), Duration::from_secs(60));
+    RelaySettings { lease, delivery_timeout, ..by_rows() }
+}
+
+pub(crate) fn number_of(event: &Envelope) -> i64 {
+    event.payload().as_json().unwrap().parse().unwrap()
+}
+
+/// A listener that stops at a gate: it says that it has started, and goes on when it is let pass.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    started: mpsc::UnboundedSender<i64>,
+    pass: Arc<Semaphore>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<i64>) {
+        let (started, starts) = mpsc::unbounded_channel();
+        (Self { started, pass: Arc::new(Semaphore::new(0)) }, starts)
+    }
+
+    pub(crate) fn listeners(&self) -> Listeners {
+        let gate = self.clone();
+        Listeners::new().fallback(move |event: Envelope, _: Cx| {
+            let Self { started, pass } = gate.clone();
+            async move {
+                started.send(number_of(&event)).ok();
+                pass.acquire().await?.forget();
+                Ok::<_, Failure>(())
+            }
+        })
+    }
+
+    /// Lets so many pass.
+    pub(crate) fn open(&self, count: usize) {
+        self.pass.add_permits(count);
+    }
+}
+
+/// Relays with one ear; some events fail twice, wherever they come.
+async fn fleet(place: &Place, size: usize) -> (Vec<RelayHandle>, mpsc::UnboundedReceiver<i64>) {
+    let (heard, hears) = mpsc::unbounded_channel();
+    let mut relays = Vec::new();
+    for _ in 0..size {
+        let heard = heard.clone();
+        let listeners = Listeners::new().fallback(move |event: Envelope, cx: Cx| {
+            let number = number_of(&event);
+            let is_to_fail = number % 50 == 7 && cx.attempt() < 3;
+            if !is_to_fail {
+                heard.send(number).ok();
+            }
+            async move { if is_to_fail { Err(Failure::retry("told to fail")) } else { Ok(()) } }
+        });
+        relays.push(relay(place, listeners).settings(by_rows()).spawn().await.unwrap());
+    }
+    (relays, hears)
+}
+
+/// Each event comes once, and those of a key in order, through retries and whoever claims them.
+pub(crate) async fn competing_relays_deliver_once_and_in_order(place: &Place) {
+    let (relays, mut hears) = fleet(place, 4).await;
+    for round in 0..10 {
+        let events = (round * 50..round * 50 + 50).map(|number| match number % 50 {
+            lane @ 0..30 => keyed(&format!("k{lane}"), number),
+            _ => free(number),
+        });
+        place.commit(&Outbox::new(), events.collect()).await;
+    }
+
+    let heard = next(&mut hears, 500).await;
+
+    let store = place.store();
+    let is_settled = async || {
+        let stats = store.stats().await.unwrap();
+        (stats.new + stats.retry == 0).then_some(())
+    };
+    wait_for(is_settled).await;
+    for relay in relays {
+        relay.stop().await.unwrap();
+    }
+    assert!(hears.try_recv().is_err(), "one came twice");
+    let mut newest: HashMap<i64, i64> = HashMap::new();
+    for number in heard.iter().filter(|number| **number % 50 < 30) {
+        let before = newest.insert(number % 50, *number);
+        let expected = before.map_or(number % 50, |before| before + 50);
+        assert_eq!(*number, expected, "twice, lost or out of order");
+    }
+    let mut all = heard;
+    all.sort_unstable();
+    assert_eq!(all, (0..500).collect::<Vec<_>>());
+}
+
+/// What waits in front of a busy worker is left to a relay that has time.
+pub(crate) async fn a_slow_listener_keeps_nothing_from_other_relays(place: &Place) {
+    place.commit(&Outbox::new(), (0..20).map(free).collect()).await;
+    let (gate, mut starts) = Gate::new();
+    let one_worker = RelaySettings { workers: 1.try_into().unwrap(), ..patient() };
+    let slow = relay(place, gate.listeners()).settings(one_worker).spawn().await.unwrap();
+    let stuck = next(&mut starts, 1).await;
+    let (listeners, mut hears) = Script::default().listeners();
+
+    let quick = relay(place, listeners).settings(patient()).spawn().await.unwrap();
+
+    let mut heard = next(&mut hears, 19).await;
+    assert!(starts.try_recv().is_err(), "the slow one has begun with one");
+    heard.extend(stuck);
+    heard.sort_unstable();
+    assert_eq!(heard, (0..20).collect::<Vec<_>>());
+    gate.open(1);
+    slow.stop().await.unwrap();
+    quick.stop().await.unwrap();
+}
+
+/// A key that is tried again and again waits in order, and no other waits for it.
+pub(crate) async fn a_key_that_fails_blocks_no_other(place: &Place) {
+    let (listeners, mut hears) = Script::default().fail(1, ALWAYS).listeners();
+    let settings = RelaySettings { max_attempts: u32::MAX.try_into().unwrap(), ..by_rows() };
+    let relay = relay(place, listeners).settings(settings);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    place.commit(&outbox, vec![keyed("bad", 1), keyed("bad", 2)]).await;
+    for number in 10..30 {
+        place.commit(&outbox, vec![keyed("good", number), free(number + 100)]).await;
+    }
+
+    let heard = next(&mut hears, 40).await;
+    assert!(!heard.contains(&2), "the second of the bad key overtook the first");
+    assert!(heard.iter().filter(|n| **n < 100).is_sorted());
+    handle.stop().await.unwrap();
+}
+
+/// A dead letter holds its key until it is replayed, and the key goes on in order.
+pub(crate) async fn a_held_key_goes_on_after_a_replay(place: &Place) {
+    let script = Script::default().fail(1, ALWAYS);
+    let (listeners, mut hears) = script.listeners();
+    let relay = relay(place, listeners).settings(by_rows());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+    let ids = place.commit(&outbox, (1..=5).map(|n| keyed("k", n)).collect()).await;
+    let held = place.event_with(&ids[0], Status::Held).await;
+    assert_eq!((held.attempts, held.last_error.as_deref()), (3, Some("told to fail")));
+    place.commit(&outbox, vec![keyed("other", 9)]).await;
+    assert_eq!(next(&mut hears, 1).await, [9], "others go on");
+
+    script.mend(1);
+    place.store().operate(&Operation::replay(ids[..1].to_vec())).await.unwrap();
+
+    assert_eq!(next(&mut hears, 5).await, [1, 2, 3, 4, 5]);
+    handle.stop().await.unwrap();
+}
+
+/// A panic is a failure that is tried again, and hurts nothing else.
+pub(crate) async fn a_panic_is_a_failed_delivery(place: &Place) {
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let listeners = Listeners::new().fallback(move |_: Envelope, cx: Cx| {
+        let heard = heard.clone();
+        async move {
+            assert!(cx.attempt() > 1, "the first attempt panics");
+            heard.send(i64::from(cx.attempt())).ok();
+            Ok::<_, Failure>(())
+        }
+    });
+    let handle = relay(place, listeners).settings(by_rows()).spawn().await.unwrap();
+
+    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
+
+    assert_eq!(next(&mut hears, 2).await, [2, 2]);
+    for id in &ids {
+        let error = place.event_with(id, Status::Done).await.last_error.unwrap();
+        assert!(error.contains("the first attempt panics"), "{error}");
+    }
+    handle.stop().await.unwrap();
+}
+
+/// With a poll of an hour, only the wake can have told it.
+pub(crate) async fn a_commit_wakes_it(place: &Place) {
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners).settings(blind());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    for number in 1..=5 {
+        place.commit(&outbox, vec![keyed("k", number)]).await;
+
+        assert_eq!(next(&mut hears, 1).await, [number]);
+    }
+    handle.stop().await.unwrap();
+}
+
+/// A claim that came back full is followed by the next: there may be more.
+pub(crate) async fn a_backlog_drains_after_one_look(place: &Place) {
+    place.commit(&Outbox::new(), (0..300).map(free).collect()).await;
+    let (listeners, mut hears) = Script::default().listeners();
+
+    let handle = relay(place, listeners).settings(blind()).spawn().await.unwrap();
+
+    let mut heard = next(&mut hears, 300).await;
+    handle.stop().await.unwrap();
+    heard.sort_unstable();
+    assert_eq!(heard, (0..300).collect::<Vec<_>>());
+}
+
+/// One wake is enough for a whole queue: a key that goes on is looked at again by itself.
+pub(crate) async fn a_queue_drains_after_one_wake(place: &Place) {
+    let script = Script::default().fail(3, 2).fail(1003, 2);
+    let (listeners, mut hears) = script.listeners();
+    let relay = relay(place, listeners).settings(blind());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let queues = (0..30).map(|n| keyed("a", n)).chain((1000..1030).map(|n| keyed("b", n)));
+    place.commit(&outbox, queues.collect()).await;
+
+    let heard = next(&mut hears, 60).await;
+    let (a, b): (Vec<i64>, Vec<i64>) = heard.iter().partition(|number| **number < 1000);
+    assert_eq!((a, b), ((0..30).collect(), (1000..1030).collect()));
+    handle.stop().await.unwrap();
+}
+
+/// Events without a key come from memory, also after a failure; those with one never do.
+pub(crate) async fn free_events_are_hot_and_keyed_ones_are_not(place: &Place) {
+    let probe = Probe::new();
+    let (listeners, mut hears) = Script::default().fail(2, 2).listeners();
+    let relay = relay(place, listeners).settings(blind()).observer(probe.clone());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1), free(2), keyed("k", 3)]).await;
+
+    let mut heard = next(&mut hears, 3).await;
+    heard.sort_unstable();
+    assert_eq!(heard, [1, 2, 3]);
+    for (id, attempts) in ids.iter().zip([0, 2, 0]) {
+        assert_eq!(place.event_with(id, Status::Done).await.attempts, attempts);
+    }
+    handle.stop().await.unwrap();
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::Hot { .. })), 2);
+    let claimed: usize = probe.seen().iter().map(rows_claimed).sum();
+    assert_eq!(claimed, 3, "the keyed one, and the one that failed, twice");
+}
+
+fn rows_claimed(happening: &Happening<'_>) -> usize {
+    if let Happening::Read { rows } = happening { *rows } else { 0 }
+}
+
+/// Two events of a key at once, where their order does not matter.
+pub(crate) async fn in_any_order_a_key_is_delivered_side_by_side(place: &Place) {
+    let (gate, mut starts) = Gate::new();
+    let settings = RelaySettings { order: Order::None, ..patient() };
+    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
+
+    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
+
+    let mut started = next(&mut starts, 2).await;
+    started.sort_unstable();
+    assert_eq!(started, [1, 2]);
+    gate.open(2);
+    for id in &ids {
+        place.event_with(id, Status::Done).await;
+    }
+    handle.stop().await.unwrap();
+}
+
+/// Told apart from the ordered: the second of a key waits for the first.
+pub(crate) async fn in_order_a_key_is_delivered_one_by_one(place: &Place) {
+    let (gate, mut starts) = Gate::new();
+    let handle = relay(place, gate.listeners()).settings(patient()).spawn().await.unwrap();
+    place.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
+    assert_eq!(next(&mut starts, 1).await, [1]);
+
+    place.commit(&Outbox::new(), vec![free(3)]).await;
+
+    assert_eq!(next(&mut starts, 1).await, [3], "the second of the key was passed by");
+    gate.open(2);
+    assert_eq!(next(&mut starts, 1).await, [2]);
+    gate.open(1);
+    handle.stop().await.unwrap();
+}

@@ -1,0 +1,184 @@
+//! What a relay deletes and counts.
+
+use std::time::Duration;
+
+use pillarbox::observe::{Gauges, Happening, Probe};
+use pillarbox::store::{ClaimMode, Join, Lease, Mode, Status, Take};
+use pillarbox::{ErrorKind, EventId, Listeners, Outbox, OwnerId, RelaySettings, Upkeep};
+use pillarbox_testkit::fake::ManualClock;
+
+use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::observe::soon;
+
+/// So short that a test need not wait for it.
+const MOMENT: Duration = Duration::from_millis(1);
+const AGES: Duration = Duration::from_secs(86_400);
+
+fn purging() -> RelaySettings {
+    RelaySettings { purge_every: Duration::from_millis(20), ..quick() }
+}
+
+/// And dead letters stay, whose retention is longer.
+pub(crate) async fn a_relay_purges_what_is_past_its_own_retention(place: &Place) {
+    let probe = Probe::new();
+    let (listeners, mut hears) = Script::default().fail(2, ALWAYS).listeners();
+    let settings = RelaySettings { retention_done: MOMENT, ..purging() };
+    let relay = relay(place, listeners).settings(settings).observer(probe.clone());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1), free(2)]).await;
+    next(&mut hears, 1).await;
+
+    soon(&probe, |seen| matches!(seen, Happening::Purged { kind: "done", rows: 1 })).await;
+    let dead = place.event_with(&ids[1], Status::Dead).await;
+    assert_eq!(dead.attempts, 3);
+    assert!(place.store().event(&ids[0]).await.unwrap().is_none());
+    handle.stop().await.unwrap();
+    assert!(place.store().event(&ids[1]).await.unwrap().is_some(), "kept for 30 days");
+}
+
+/// The kinds have nothing to do with each other.
+pub(crate) async fn dead_letters_and_their_trail_have_retentions_of_their_own(place: &Place) {
+    let probe = Probe::new();
+    let (listeners, mut hears) = Script::default().fail(1, ALWAYS).fail(3, ALWAYS).listeners();
+    let settings = RelaySettings { retention_dead: MOMENT, retention_audit: MOMENT, ..purging() };
+    let relay = relay(place, listeners).settings(settings).observer(probe.clone());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    let ids = place.commit(&outbox, vec![free(1), free(2), keyed("k", 3)]).await;
+    next(&mut hears, 1).await;
+
+    soon(&probe, |seen| matches!(seen, Happening::Purged { kind: "dead", rows: 1 })).await;
+    soon(&probe, |seen| matches!(seen, Happening::Purged { kind: "audit", .. })).await;
+    place.event_with(&ids[1], Status::Done).await;
+    place.event_with(&ids[2], Status::Held).await;
+    handle.stop().await.unwrap();
+    assert!(place.store().event(&ids[0]).await.unwrap().is_none());
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::Purged { kind: "done", .. })), 0);
+}
+
+/// Whatever the others would delete.
+pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(place: &Place) {
+    let id = deliver(place, 1).await.swap_remove(0);
+    let (store, other) = (place.store(), OwnerId::generate());
+    let lease = Lease { owner: other.clone(), length: AGES, wants: 64 };
+    store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
+    let take = Take { owner: other.clone(), most: 64, held: vec![] };
+    assert!(!store.take(&take).await.unwrap().is_empty());
+    let often = Duration::from_millis(20);
+    let settings = RelaySettings { retention_done: MOMENT, gauges_every: often, ..purging() };
+    let probe = Probe::new();
+    let relay = relay(place, Listeners::new()).settings(settings).observer(probe.clone());
+
+    let handle = relay.spawn().await.unwrap();
+
+    // Gauges come as often as purges, give or take a half: by the tenth, a purge had its turn.
+    let counting = probe.wait_many(10, |seen| matches!(seen, Happening::Counted(_)));
+    tokio::time::timeout(Duration::from_secs(20), counting).await.unwrap();
+    assert!(store.event(&id).await.unwrap().is_some(), "it was not its turn");
+    store.leave(&other).await.unwrap();
+    soon(&probe, |seen| matches!(seen, Happening::Purged { kind: "done", rows: 1 })).await;
+    handle.stop().await.unwrap();
+}
+
+/// As many batches as it needs.
+pub(crate) async fn a_purge_goes_batch_by_batch_to_its_end(place: &Place) {
+    deliver(place, 25).await;
+    let (probe, clock, store) = (Probe::new(), ManualClock::new(), place.store());
+    let purge_batch = 10.try_into().unwrap();
+    let settings =
+        RelaySettings { retention_done: MOMENT, purge_batch, ..RelaySettings::default() };
+    let upkeep = Upkeep::shared(place.store()).settings(settings).clock(clock.clone());
+    let mut tick = upkeep.observer(probe.clone()).tick().unwrap();
+
+    // By the database's clock, every row is past its retention then.
+    tokio::time::sleep(MOMENT * 20).await;
+    clock.advance(AGES);
+    tick.turn().await.unwrap();
+
+    let all_in_one_turn =
+        |seen: &Happening<'_>| matches!(seen, Happening::Purged { kind: "done", rows: 25 });
+    assert_eq!(probe.count(all_in_one_turn), 1, "{:#?}", probe.seen());
+    assert_eq!(store.breakdown().await.unwrap().done, 0);
+}
+
+/// So many events, delivered and marked done by a relay that has gone.
+async fn deliver(place: &Place, events: i64) -> Vec<EventId> {
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners);
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+    let ids = place.commit(&outbox, (0..events).map(free).collect()).await;
+    next(&mut hears, ids.len()).await;
+    handle.stop().await.unwrap();
+    ids
+}
+
+/// In every state, where another program delivers.
+pub(crate) async fn without_a_relay_upkeep_purges_by_age_alone(place: &Place) {
+    let store = place.store();
+    let outbox = Outbox::new().prefix(store.prefix());
+    let ids = place.commit(&outbox, vec![free(1)]).await;
+    let nobody = Mode { claim: ClaimMode::None, ..Mode::default() };
+    store.configure(&nobody).await.unwrap();
+    let clock = ManualClock::new();
+    let old = RelaySettings { retention_done: MOMENT, ..RelaySettings::default() };
+    let upkeep = Upkeep::shared(place.store()).settings(old).clock(clock.clone());
+    let mut tick = upkeep.tick().unwrap();
+
+    wait_for(async || {
+        clock.advance(AGES);
+        assert_eq!(tick.turn().await.unwrap(), 2);
+        store.event(&ids[0]).await.unwrap().is_none().then_some(())
+    })
+    .await;
+
+    let hasty = RelaySettings { retention_done: Duration::ZERO, ..RelaySettings::default() };
+    let mut tick = Upkeep::shared(place.store()).settings(hasty).tick().unwrap();
+    assert_eq!(tick.turn().await.unwrap_err().kind(), ErrorKind::Configuration);
+}
+
+/// From the tables, and from the relay itself.
+pub(crate) async fn gauges_say_how_much_there_is(place: &Place) {
+    let probe = Probe::new();
+    let (listeners, mut hears) = Script::default().fail(1, ALWAYS).fail(2, ALWAYS).listeners();
+    let settings = RelaySettings { gauges_every: Duration::from_millis(20), ..quick() };
+    let relay = relay(place, listeners).settings(settings).observer(probe.clone());
+    let outbox = relay.outbox();
+    let shards = u64::from(place.store().layout().await.unwrap().shards.get());
+    let handle = relay.spawn().await.unwrap();
+
+    let later = free(4).deliver_after(AGES);
+    place.commit(&outbox, vec![free(1), keyed("k", 2), keyed("k", 3), free(9), later]).await;
+    assert_eq!(next(&mut hears, 1).await, [9]);
+
+    let expected = Gauges {
+        pending: 3,
+        retry: 0,
+        dead: 1,
+        held_keys: 1,
+        oldest_lag: Duration::ZERO,
+        owners: 1,
+        owned_shards: shards,
+        own_shards: shards,
+    };
+    soon(&probe, |seen| {
+        matches!(seen, Happening::Counted(gauges)
+            if Gauges { oldest_lag: Duration::ZERO, ..*gauges } == expected)
+    })
+    .await;
+    handle.stop().await.unwrap();
+}
+
+/// Before anything starts.
+pub(crate) async fn retentions_that_keep_nothing_are_refused(place: &Place) {
+    let settings = RelaySettings { retention_dead: Duration::ZERO, ..quick() };
+
+    let refused = relay(place, Listeners::new()).settings(settings.clone()).spawn().await;
+    let by_hand = Upkeep::shared(place.store()).settings(settings).tick();
+
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Configuration);
+    assert_eq!(by_hand.unwrap_err().kind(), ErrorKind::Configuration);
+}

@@ -1,0 +1,82 @@
+//! A pledge: what a transaction hands over if it commits.
+
+use std::mem;
+
+use super::{HotEvent, HotLane, KeyedEvent, Mail, Registration, Reservation};
+use crate::envelope::Envelope;
+use crate::tx::{Hot, Place};
+
+/// Events of a transaction that go to a worker when it commits; dropped, none of them do.
+#[derive(Debug)]
+pub(crate) struct Pledge {
+    lane: HotLane,
+    held: Reservation,
+    places: Vec<Option<Place>>,
+    /// Of those with a key, in order.
+    registered: Vec<Registration>,
+}
+
+impl Pledge {
+    /// Registers the events that have a key with the relay, before their commit: whoever reads one
+    /// of them afterwards reads what the relay knows of.
+    pub(crate) fn new(
+        lane: HotLane,
+        held: Reservation,
+        places: Vec<Option<Place>>,
+        events: &[Envelope],
+    ) -> Self {
+        let registered: Vec<_> =
+            events.iter().zip(&places).filter_map(|(it, at)| register(&held, it, (*at)?)).collect();
+        if !registered.is_empty() {
+            lane.post(Mail::Registered(registered.clone()));
+        }
+        Self { lane, held, places, registered }
+    }
+
+    /// Hands over what was committed. Returns whether that was all of it.
+    pub(crate) fn keep(mut self, events: &[Envelope]) -> bool {
+        let mut registered = mem::take(&mut self.registered).into_iter().peekable();
+        let (mut handed, mut keyed) = (0, Vec::new());
+        for (envelope, place) in events.iter().zip(mem::take(&mut self.places)) {
+            let Some(place) = place else { continue };
+            if Hot::takes(envelope) {
+                handed += 1;
+                self.hand_over(envelope, place);
+            } else if let Some(registration) = registered.next_if(|it| it.seq == place.seq) {
+                handed += 1;
+                let room = self.held.room(envelope);
+                let envelope = envelope.clone().occurred_at(place.occurred_at);
+                keyed.push(KeyedEvent { registration, envelope, room });
+            }
+        }
+        if !keyed.is_empty() {
+            self.lane.post(Mail::Committed(keyed));
+        }
+        handed == events.len()
+    }
+
+    fn hand_over(&mut self, envelope: &Envelope, place: Place) {
+        let (room, deadline) = (self.held.room(envelope), self.held.deadline);
+        let envelope = envelope.clone().occurred_at(place.occurred_at);
+        let event = HotEvent { envelope, place, deadline, room };
+        self.lane.post(Mail::Leased(Box::new(event)));
+    }
+}
+
+impl Drop for Pledge {
+    fn drop(&mut self) {
+        let registered = mem::take(&mut self.registered);
+        if !registered.is_empty() {
+            self.lane.post(Mail::Withdrawn(registered));
+        }
+    }
+}
+
+/// Only where the relay holds the shard already: one that it takes later may have been read by
+/// another in between.
+fn register(held: &Reservation, envelope: &Envelope, place: Place) -> Option<Registration> {
+    let shards = held.host.shards.as_ref().filter(|_| place.is_next)?;
+    let key = envelope.ordering_key()?;
+    let epoch = shards.epoch(place.shard)?;
+    Some(Registration { seq: place.seq, shard: place.shard, epoch, key })
+}

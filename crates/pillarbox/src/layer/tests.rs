@@ -1,0 +1,177 @@
+//! Layers around a listener that a test brings along.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::*;
+use crate::envelope::Envelope;
+use crate::verdict::{ErrorText, Next as Asked};
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+
+/// Some layers, to deliver through.
+pub(super) struct Around(Layers);
+
+impl Around {
+    pub(super) fn layer(layer: impl Layer) -> Self {
+        Self(Layers::default()).and(layer)
+    }
+
+    pub(super) fn and(mut self, layer: impl Layer) -> Self {
+        self.0.push(layer);
+        self
+    }
+
+    pub(super) async fn deliver<F, Fut>(&self, route: &str, listener: F) -> Outcome
+    where
+        F: Fn(Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        self.deliver_event(event(), route, listener).await
+    }
+
+    pub(super) async fn deliver_event<F, Fut>(
+        &self,
+        event: Envelope,
+        route: &str,
+        listener: F,
+    ) -> Outcome
+    where
+        F: Fn(Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        let cx = Cx::new(Arc::new(event), 1, route.into());
+        self.0.deliver(cx.clone(), Arc::new(Listening(listener, cx))).await
+    }
+}
+
+struct Listening<F>(F, Cx);
+
+impl<F, Fut> Last for Listening<F>
+where
+    F: Fn(Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Outcome> + Send + 'static,
+{
+    fn call(self: Arc<Self>) -> Delivering<'static> {
+        Box::pin((self.0)(self.1.clone()))
+    }
+}
+
+pub(super) fn event() -> Envelope {
+    Envelope::json("order.placed", &1).unwrap()
+}
+
+pub(super) fn fine(_: Cx) -> std::future::Ready<Outcome> {
+    std::future::ready(Ok(()))
+}
+
+pub(super) fn failing(_: Cx) -> std::future::Ready<Outcome> {
+    std::future::ready(Err(Failure::retry("down")))
+}
+
+/// Notes what happens, in order.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    fn add(&self, note: impl Into<String>) {
+        self.0.lock().unwrap().push(note.into());
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn layer(&self, name: &'static str) -> impl Layer {
+        let notes = self.clone();
+        move |_: Cx, next: Next| {
+            let notes = notes.clone();
+            async move {
+                notes.add(format!("{name} in"));
+                let outcome = next.run().await;
+                notes.add(format!("{name} out"));
+                outcome
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_first_one_registered_is_the_outermost() {
+    let notes = Notes::default();
+    let around = Around::layer(notes.layer("a")).and(notes.layer("b"));
+
+    let listener = notes.clone();
+    let heard = around.deliver("r", move |_| {
+        listener.add("listener");
+        async { Ok(()) }
+    });
+    heard.await.unwrap();
+
+    assert_eq!(notes.all(), ["a in", "b in", "listener", "b out", "a out"]);
+}
+
+#[tokio::test]
+async fn a_failure_before_keeps_the_listener_from_being_called() {
+    let notes = Notes::default();
+    let refuse = before(|_| async { Err(Failure::dead("not for us")) });
+    let around = Around::layer(notes.layer("a")).and(refuse).and(notes.layer("b"));
+
+    let failure = around.deliver("r", fine).await.unwrap_err();
+
+    assert_eq!((failure.next(), failure.to_string()), (Asked::Dead, "not for us".to_owned()));
+    assert_eq!(notes.all(), ["a in", "a out"]);
+}
+
+#[tokio::test]
+async fn any_error_before_means_retry() {
+    let around = Around::layer(before(|_| async { Err::<(), _>("socket closed") }));
+
+    let failure = around.deliver("r", fine).await.unwrap_err();
+
+    assert_eq!(failure.next(), Asked::Retry);
+}
+
+#[tokio::test]
+async fn after_is_told_how_it_went_and_cannot_change_it() {
+    let notes = Notes::default();
+    let told = notes.clone();
+    let around = Around::layer(after(move |_, outcome: Result<(), ErrorText>| {
+        told.add(format!("{outcome:?}"));
+        async { Err::<(), _>("the hook fails") }
+    }));
+
+    assert!(around.deliver("r", fine).await.is_ok());
+    let failure = around.deliver("r", failing).await.unwrap_err();
+
+    assert_eq!(failure.to_string(), "down");
+    assert_eq!(notes.all(), ["Ok(())", r#"Err(ErrorText("down"))"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_stops_what_takes_too_long() {
+    let around = Around::layer(Timeout::new(SECOND));
+
+    let failure = around.deliver("r", |_| std::future::pending()).await.unwrap_err();
+
+    assert_eq!(failure.next(), Asked::Retry);
+    assert_eq!(failure.to_string(), "the delivery took longer than 1s");
+}
+
+#[tokio::test]
+async fn a_layer_may_be_for_some_events_only() {
+    let refuse = || before(|_| async { Err(Failure::dead("not for us")) });
+
+    let ours = Around::layer(only("order.*", refuse()).unwrap());
+    let others = Around::layer(only("invoice.*", refuse()).unwrap());
+
+    assert!(ours.deliver("r", fine).await.is_err());
+    assert!(others.deliver("r", fine).await.is_ok());
+    assert!(only("order*", refuse()).is_err());
+}
+
+#[test]
+#[should_panic(expected = "the timeout is zero: give it a positive duration")]
+fn a_timeout_of_nothing_is_refused() {
+    Timeout::new(Duration::ZERO);
+}

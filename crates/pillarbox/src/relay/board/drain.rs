@@ -1,0 +1,36 @@
+//! Draining: nothing new of a shard is started, and what is under way comes to its end.
+
+use super::Board;
+use crate::id::ShardId;
+
+impl Board {
+    /// Drains so many more shards, those with least in hand first. Returns which.
+    pub(in crate::relay) fn drain(&mut self, count: usize) -> Vec<ShardId> {
+        let in_hand = self.in_hand();
+        let mut chosen: Vec<ShardId> =
+            self.shards.keys().filter(|shard| !self.draining.contains(shard)).copied().collect();
+        chosen.sort_by_key(|shard| in_hand.get(shard).copied().unwrap_or(0));
+        chosen.truncate(count);
+        chosen.iter().for_each(|shard| self.stop_shard(*shard));
+        chosen
+    }
+
+    /// The draining shards of which nothing is in hand any more.
+    pub(in crate::relay) fn drained(&self) -> Vec<ShardId> {
+        if self.draining.is_empty() {
+            return Vec::new();
+        }
+        let in_hand = self.in_hand();
+        self.draining.iter().filter(|shard| !in_hand.contains_key(shard)).copied().collect()
+    }
+
+    /// What waits is forgotten, what is under way stays in hand until it is settled. A read that
+    /// has begun for the shard does not count any more.
+    fn stop_shard(&mut self, shard: ShardId) {
+        self.draining.insert(shard);
+        if let Some(state) = self.shards.get_mut(&shard) {
+            state.asked = false;
+        }
+        self.put_down(shard);
+    }
+}

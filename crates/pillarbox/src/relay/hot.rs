@@ -1,0 +1,326 @@
+//! Hot events: from the lane to a worker, each under the lease that its row was born with.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::Id;
+use tokio::time::error::Elapsed;
+
+use super::deliver::Under;
+use super::engine::Engine;
+use super::job::{Job, Judged};
+use super::read::no_answer;
+use super::settle::answered;
+use super::work::Progress;
+use crate::clock::instant;
+use crate::error::Result;
+use crate::hot::{HotEvent, HotEvents, HotLane, Mail, Room};
+use crate::id::{OwnerId, Seq};
+use crate::observe::{Happening, Observers, Part};
+use crate::store::{Pending, RowLease, RowVerdict, SettleRows, Store};
+use crate::tx::Hot;
+use crate::verdict::Verdict;
+
+/// As many hot events are started before it is the table's turn.
+pub(super) const IN_A_ROW: u32 = 2;
+
+/// How soon rows that are being reclaimed are looked at again.
+const RECLAIM: Duration = Duration::from_millis(100);
+
+/// How often a settle is tried before its rows are left to their lease's end.
+const TRIES: u32 = 5;
+
+#[derive(Debug)]
+pub(super) struct HotWork {
+    lane: HotLane,
+    events: HotEvents,
+    waiting: VecDeque<HotEvent>,
+    /// The places in the lane of events that were started.
+    rooms: HashMap<Seq, Room>,
+    /// Judged, and not yet handed to a settle.
+    judged: Vec<Judged>,
+    /// In the settle under way.
+    settling: Vec<Judged>,
+    settle: Option<Id>,
+    /// Not started before their lease was too short, and to be given back.
+    late: Vec<RowLease>,
+    in_a_row: u32,
+}
+
+impl HotWork {
+    pub(super) fn new(lane: HotLane, events: HotEvents) -> Self {
+        Self {
+            lane,
+            events,
+            waiting: VecDeque::new(),
+            rooms: HashMap::new(),
+            judged: Vec::new(),
+            settling: Vec::new(),
+            settle: None,
+            late: Vec::new(),
+            in_a_row: 0,
+        }
+    }
+
+    /// Events judged and not yet settled.
+    pub(super) fn unsettled(&self) -> usize {
+        self.judged.len() + self.settling.len()
+    }
+
+    /// Whether rows wait to be given back.
+    pub(super) fn is_giving_back(&self) -> bool {
+        !self.late.is_empty() || self.settle.is_some()
+    }
+
+    /// # Cancel safety
+    /// A dropped wait loses nothing.
+    pub(super) async fn next(&mut self) -> Option<Mail> {
+        self.events.next().await
+    }
+
+    /// Whether it is the lane's turn.
+    fn is_next(&mut self, table_is_empty: bool) -> bool {
+        let is_next = self.in_a_row < IN_A_ROW || table_is_empty;
+        if !is_next {
+            self.in_a_row = 0;
+        }
+        is_next
+    }
+
+    /// Nothing more is started; what waits is given back. What has a key is an ordinary row.
+    pub(super) fn stop(&mut self) {
+        self.lane.close();
+        while let Some(mail) = self.events.try_next() {
+            if let Mail::Leased(event) = mail {
+                self.waiting.push_back(*event);
+            }
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.late.extend(waiting.iter().map(lease_of));
+    }
+}
+
+impl Engine {
+    /// Takes in what writers have told; never more than the lane has room for.
+    pub(super) fn take_in_mail(&mut self, first: Mail) {
+        self.read_mail(first);
+        self.take_in_all_mail();
+    }
+
+    pub(super) fn take_in_all_mail(&mut self) {
+        while let Some(mail) = self.hot.events.try_next() {
+            self.read_mail(mail);
+        }
+    }
+
+    fn read_mail(&mut self, mail: Mail) {
+        match mail {
+            Mail::Leased(event) => self.hot.waiting.push_back(*event),
+            Mail::Registered(rows) => {
+                let now = instant();
+                rows.iter().for_each(|row| self.board.register(row, now));
+            }
+            Mail::Committed(events) => {
+                let mut are_taken = true;
+                events.into_iter().for_each(|event| are_taken &= self.board.commit(event));
+                if !are_taken {
+                    // Somebody else may hold the shard now.
+                    self.wake.now();
+                }
+            }
+            Mail::Withdrawn(rows) => rows.into_iter().for_each(|row| self.board.withdraw(row)),
+        }
+    }
+
+    /// Starts an event from memory, if it is its turn: one without a key, then one with.
+    pub(super) fn start_hot(&mut self, table_is_empty: bool) -> bool {
+        if !self.hot.is_next(table_is_empty) {
+            return false;
+        }
+        let mut starts: [fn(&mut Self) -> bool; 2] = [Self::start_leased, Self::start_registered];
+        starts.rotate_left(usize::from(self.hot.in_a_row == 1));
+        let started = starts.iter().any(|start| start(self));
+        self.hot.in_a_row += u32::from(started);
+        started
+    }
+
+    fn start_registered(&mut self) -> bool {
+        let Some((row, epoch)) = self.board.next_hot() else { return false };
+        self.observers.see(&Happening::Hot { events: 1 });
+        self.start(row, epoch);
+        true
+    }
+
+    fn start_leased(&mut self) -> bool {
+        let Some(event) = self.hot.waiting.pop_front() else { return false };
+        let HotEvent { envelope, place, deadline, room } = event;
+        let job = Job::of_hot(&envelope, place);
+        self.hot.rooms.insert(place.seq, room);
+        self.observers.see(&Happening::Hot { events: 1 });
+        let courier = Arc::clone(&self.courier);
+        let task = self.work.tasks.spawn(async move {
+            Progress::Delivered(courier.deliver(Under::Row(deadline), 0, Ok(envelope)).await)
+        });
+        self.work.deliveries.insert(task.id(), job);
+        true
+    }
+
+    /// Its lease was too short: whoever reads the row delivers it.
+    pub(super) fn hot_too_late(&mut self, job: &Job) {
+        self.hot.rooms.remove(&job.ticket.seq);
+        self.hot.late.push(job.row_lease());
+    }
+
+    pub(super) fn hot_judged(&mut self, judged: Judged) {
+        self.hot.judged.push(judged);
+    }
+
+    /// Whatever gathered while the last settle was under way goes in one call.
+    pub(super) fn start_hot_settle(&mut self) {
+        let is_idle = self.hot.judged.is_empty() && self.hot.late.is_empty();
+        if self.hot.settle.is_some() || is_idle {
+            return;
+        }
+        self.hot.settling = std::mem::take(&mut self.hot.judged);
+        let verdicts = self.hot.settling.iter().map(Judged::row_verdict).collect();
+        let settle = SettleRows { owner: self.tenure.owner.clone(), verdicts };
+        let late = std::mem::take(&mut self.hot.late);
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        let observers = self.observers.clone();
+        let task = self.work.tasks.spawn(async move {
+            let asks = Asks { store: &*store, patience, observers: &observers };
+            asks.give_back(&settle.owner, &late).await;
+            Progress::HotSettled(asks.settle(settle).await)
+        });
+        self.hot.settle = Some(task.id());
+    }
+
+    /// A store that panics has written nothing that we know of: the leases will run out.
+    pub(super) fn hot_settle_panicked(&mut self, id: Id) -> bool {
+        let is_ours = self.hot.settle == Some(id);
+        if is_ours {
+            self.hot_settled(&HashSet::new());
+        }
+        is_ours
+    }
+
+    /// Rows whose lease has run out wait until they are taken by a write: their writer's verdict,
+    /// if one comes, comes too late then.
+    pub(super) fn reclaim(&mut self, rows: &mut [Pending]) {
+        let mut lapsed = Vec::new();
+        for row in rows.iter_mut().filter(|row| row.lapsed) {
+            row.due_in = RECLAIM;
+            lapsed.push(RowLease::from(&*row));
+        }
+        if lapsed.is_empty() {
+            return;
+        }
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        let observers = self.observers.clone();
+        self.work.tasks.spawn(async move {
+            let asks = Asks { store: &*store, patience, observers: &observers };
+            asks.reclaim(&lapsed).await;
+            Progress::Reclaimed
+        });
+    }
+
+    pub(super) fn hot_settled(&mut self, applied: &HashSet<Seq>) {
+        let now = instant();
+        self.hot.settle = None;
+        for Judged { job, verdict } in std::mem::take(&mut self.hot.settling) {
+            self.hot.rooms.remove(&job.ticket.seq);
+            let is_written = applied.contains(&job.ticket.seq);
+            // What failed is an ordinary row now, and perhaps one of ours.
+            if let (true, Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. }) =
+                (is_written, &verdict)
+            {
+                self.board.note_due(job.ticket.shard, now + *delay);
+            }
+            if !is_written {
+                self.observers.see(&Happening::Fenced { event_id: (&job.event_id).into() });
+            }
+        }
+    }
+}
+
+impl Judged {
+    pub(super) fn row_verdict(&self) -> RowVerdict {
+        RowVerdict {
+            row: self.job.row_lease(),
+            verdict: self.verdict.clone(),
+            settled_by: self.job.route.clone(),
+        }
+    }
+}
+
+impl Job {
+    fn row_lease(&self) -> RowLease {
+        RowLease { shard: self.ticket.shard, seq: self.ticket.seq, token: self.token }
+    }
+}
+
+pub(super) fn lease_of(event: &HotEvent) -> RowLease {
+    RowLease { shard: event.place.shard, seq: event.place.seq, token: Hot::TOKEN }
+}
+
+/// Asks the store, outside of the engine.
+struct Asks<'a> {
+    store: &'a dyn Store,
+    patience: Duration,
+    observers: &'a Observers,
+}
+
+impl Asks<'_> {
+    /// Writes verdicts, and says which were written. What cannot be written is delivered again by
+    /// whoever reads it when the lease has run out: nothing is stuck.
+    async fn settle(&self, settle: SettleRows) -> HashSet<Seq> {
+        if settle.verdicts.is_empty() {
+            return HashSet::new();
+        }
+        let began = instant();
+        let applied = self.write(settle).await;
+        let (rows, took) = (applied.len(), instant() - began);
+        self.observers.see(&Happening::Settled { rows, took });
+        applied
+    }
+
+    async fn write(&self, settle: SettleRows) -> HashSet<Seq> {
+        if let Ok(applied) = self.answered(&settle).await {
+            return applied.into_iter().collect();
+        }
+        // One that the database refuses must not keep the others from being written.
+        let mut applied = HashSet::new();
+        for verdict in settle.verdicts {
+            let alone = SettleRows { owner: settle.owner.clone(), verdicts: vec![verdict] };
+            applied.extend(self.answered(&alone).await.unwrap_or_default());
+        }
+        applied
+    }
+
+    /// The token makes the second time harmless.
+    async fn answered(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
+        answered(TRIES, self.patience, self.observers, || self.store.settle_rows(settle)).await
+    }
+
+    /// Rows that are not given back are free when their lease ends.
+    async fn give_back(&self, owner: &OwnerId, rows: &[RowLease]) {
+        if !rows.is_empty() {
+            let released = self.store.release_rows(owner, rows);
+            self.tell(tokio::time::timeout(self.patience, released).await);
+        }
+    }
+
+    /// Rows that are not reclaimed are read and reclaimed again.
+    async fn reclaim(&self, rows: &[RowLease]) {
+        self.tell(tokio::time::timeout(self.patience, self.store.reclaim(rows)).await);
+    }
+
+    fn tell(&self, answer: Result<Result<u64>, Elapsed>) {
+        let trouble = match answer {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error,
+            Err(_) => no_answer(),
+        };
+        self.observers.see(&Happening::trouble(Part::Settle, &trouble));
+    }
+}

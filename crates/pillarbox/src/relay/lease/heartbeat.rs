@@ -1,0 +1,181 @@
+//! The heartbeat: renews the lease, takes shards, and gives back what was drained.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::Tenure;
+use crate::clock::{Clock, Deadline, instant};
+use crate::error::Result;
+use crate::id::OwnerId;
+use crate::observe::{Happening, Observers, Part};
+use crate::relay::handle::AbortOnDrop;
+use crate::relay::share::{Balance, Move, View};
+use crate::store::{Join, Layout, Lease, Member, Renewal, Store, Take};
+
+/// Renews the lease and takes shards, for as long as it runs.
+#[derive(Debug)]
+pub(in crate::relay) struct Heartbeat {
+    pub(in crate::relay) store: Arc<dyn Store>,
+    pub(in crate::relay) clock: Arc<dyn Clock>,
+    pub(in crate::relay) tenure: Arc<Tenure>,
+    pub(in crate::relay) layout: Layout,
+    pub(in crate::relay) length: Duration,
+    pub(in crate::relay) poll: Duration,
+    pub(in crate::relay) balance: Mutex<Balance>,
+    pub(in crate::relay) observers: Observers,
+}
+
+impl Heartbeat {
+    /// Enters this owner, as a newcomer.
+    pub(in crate::relay) async fn join(&self) -> Result<()> {
+        self.with_balance(|balance| *balance = Balance::new(self.length / 3, instant()));
+        let deadline = Deadline::after(&*self.clock, self.length);
+        self.store.join(&Join { lease: self.lease(), mode: self.layout.mode }).await?;
+        self.tenure.renewed(deadline, self.length / 3);
+        Ok(())
+    }
+
+    /// Beats until it is dropped; a beat that panics is not the last one.
+    pub(in crate::relay) async fn run(self) {
+        let heartbeat = Arc::new(self);
+        loop {
+            let beats = Arc::clone(&heartbeat);
+            let mut beating = AbortOnDrop(tokio::spawn(async move { beats.keep_beating().await }));
+            if let Err(panic) = (&mut beating.0).await {
+                let text = format!("the heartbeat ended, starting it again: {panic}");
+                heartbeat.observers.see(&Happening::mishap(Part::Lease, text));
+            }
+            tokio::time::sleep(heartbeat.length / 10).await;
+        }
+    }
+
+    async fn keep_beating(&self) {
+        loop {
+            match tokio::time::timeout(self.length / 3, self.beat()).await {
+                Ok(Ok(())) => {
+                    // What was drained does not wait for the next beat.
+                    let given = self.tenure.given.notified();
+                    let _ = tokio::time::timeout(self.pause(), given).await;
+                    continue;
+                }
+                Ok(Err(error)) => {
+                    self.observers.see(&Happening::trouble(Part::Lease, &error));
+                }
+                Err(_) => {
+                    let text = "lease not renewed, the database does not answer";
+                    self.observers.see(&Happening::mishap(Part::Lease, text));
+                }
+            }
+            tokio::time::sleep(self.length / 10).await;
+        }
+    }
+
+    /// Renews when it is time, gives back what was drained, then takes or sheds what is fair.
+    pub(in crate::relay) async fn beat(&self) -> Result<()> {
+        if self.tenure.is_renewal_due() {
+            self.renew().await?;
+        }
+        self.give_back().await?;
+        if self.tenure.held().is_leaving {
+            return Ok(());
+        }
+        let mut members = self.store.members().await?;
+        if !members.iter().any(|member| member.owner == self.tenure.owner) {
+            // Removed, most likely: a renewal says so.
+            self.renew().await?;
+            members = self.store.members().await?;
+        }
+        match self.next_move(&members) {
+            Move::Take(most) => self.take(most).await,
+            Move::Shed(count) => {
+                self.shed(count);
+                Ok(())
+            }
+            Move::Stay => Ok(()),
+        }
+    }
+
+    async fn renew(&self) -> Result<()> {
+        // Counted from before the request: the database can only count from later.
+        let deadline = Deadline::after(&*self.clock, self.length);
+        match self.store.renew(&self.lease()).await? {
+            Renewal::Kept => {
+                self.tenure.renewed(deadline, self.length / 3);
+                self.observers.see(&Happening::LeaseRenewed { owner: self.owner() });
+            }
+            Renewal::Lost => {
+                self.tenure.lose_everything();
+                self.observers.see(&Happening::LeaseLost { owner: self.owner() });
+                // One that leaves may have left meanwhile, and would be back for a whole lease.
+                if !self.tenure.held().is_leaving {
+                    self.join().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The epochs fence it: said twice, or too late, it changes nothing.
+    async fn give_back(&self) -> Result<()> {
+        let drained = self.tenure.held().drained.clone();
+        if drained.is_empty() {
+            return Ok(());
+        }
+        self.store.release(&self.tenure.owner, &drained).await?;
+        self.tenure.held().drained.retain(|holding| !drained.contains(holding));
+        let (owner, shards) = (self.owner(), drained.len());
+        self.observers.see(&Happening::ShardsReleased { owner, shards });
+        Ok(())
+    }
+
+    fn next_move(&self, members: &[Member]) -> Move {
+        let kept = self.tenure.held().kept();
+        let (owner, shards) = (&self.tenure.owner, self.layout.shards.get());
+        self.with_balance(|balance| balance.next(View { owner, members, shards, kept }, instant()))
+    }
+
+    async fn take(&self, most: u16) -> Result<()> {
+        let held = self.tenure.held().owned();
+        let take = Take { owner: self.tenure.owner.clone(), most, held };
+        let taken = self.store.take(&take).await?;
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let (shards, lapsed) = (taken.len(), self.tenure.took(&taken));
+        self.observers.see(&Happening::ShardsTaken { owner: self.owner(), shards, lapsed });
+        Ok(())
+    }
+
+    fn owner(&self) -> Cow<'_, OwnerId> {
+        Cow::Borrowed(&self.tenure.owner)
+    }
+
+    fn shed(&self, count: u16) {
+        self.tenure.shed(usize::from(count));
+    }
+
+    /// A third of the lease for one that has everything; shorter beside others, so that what one
+    /// of them leaves behind is noticed soon.
+    fn pause(&self) -> Duration {
+        let has_all = self.tenure.held().kept() == self.layout.shards.get();
+        if has_all { self.length / 3 } else { self.poll.min(self.length / 3) }
+    }
+
+    fn lease(&self) -> Lease {
+        let is_leaving = self.tenure.held().is_leaving;
+        let shards = self.layout.shards.get();
+        let wants = self.with_balance(|balance| balance.wants(shards, instant()));
+        Lease {
+            owner: self.tenure.owner.clone(),
+            length: self.length,
+            wants: if is_leaving { 0 } else { wants },
+        }
+    }
+
+    fn with_balance<T>(&self, work: impl FnOnce(&mut Balance) -> T) -> T {
+        work(&mut self.balance.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

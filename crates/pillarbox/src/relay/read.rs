@@ -1,0 +1,64 @@
+//! Reading: one read at a time, of shards or of a key, and what it brought goes to the board.
+
+use std::sync::Arc;
+
+use super::SECOND;
+use super::board::Wanted;
+use super::engine::Engine;
+use super::work::Progress;
+use crate::clock::instant;
+use crate::error::{Error, ErrorKind, Result};
+use crate::observe::{Happening, Part};
+use crate::store::{Pending, Read};
+
+impl Engine {
+    /// Begins the next read, if one is worth doing.
+    pub(super) fn start_read(&mut self) {
+        if self.work.read_pause.is_some() {
+            return;
+        }
+        let Some(wanted) = self.board.next_read() else { return };
+        let (store, read) = (Arc::clone(&self.store), wanted.clone());
+        let patience = self.settings.lease;
+        let task = self.work.tasks.spawn(async move {
+            let reading = async {
+                match read {
+                    Wanted::Key(read) => store.read_key(&read).await,
+                    Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
+                }
+            };
+            let rows = tokio::time::timeout(patience, reading).await;
+            Progress::Read(rows.unwrap_or_else(|_| Err(no_answer())))
+        });
+        self.work.reading = Some((task.id(), wanted));
+    }
+
+    /// A read has ended.
+    pub(super) fn read(&mut self, rows: Result<Vec<Pending>>) {
+        let Some((_, wanted)) = self.work.reading.take() else { return };
+        // What is registered was so before its commit: mail first, then what was read.
+        self.take_in_all_mail();
+        let rows = rows.map(|mut rows| {
+            self.reclaim(&mut rows);
+            rows
+        });
+        self.observers.see(&match &rows {
+            Ok(rows) => Happening::Read { rows: rows.len() },
+            Err(error) => Happening::trouble(Part::Read, error),
+        });
+        match (rows, wanted) {
+            (Ok(rows), Wanted::Shards { shards, limit }) => {
+                self.board.take_shards(&shards, limit, rows, instant());
+            }
+            (Ok(rows), Wanted::Key(read)) => self.board.take_key(&read, rows, instant()),
+            (Err(_), wanted) => {
+                self.work.read_pause = Some(instant() + self.settings.poll.min(SECOND));
+                self.board.read_failed(wanted);
+            }
+        }
+    }
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "the database does not answer")
+}

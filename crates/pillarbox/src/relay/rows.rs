@@ -1,0 +1,307 @@
+//! The engine of row claims: one task that claims due rows, delivers them, and settles.
+//!
+//! Any relay takes any due row, under a lease on the row itself. What waits here for a worker could
+//! be another relay's, so little does, and not for long.
+
+mod appetite;
+mod claim;
+mod line;
+mod look;
+mod settle;
+mod tenure;
+mod write;
+
+use std::collections::HashMap;
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use self::appetite::Appetite;
+use self::line::{Line, UnderWay, Waiting};
+use self::look::Look;
+pub(super) use self::tenure::RowTenure;
+use self::write::{Decided, Writes};
+use super::deliver::{Courier, Outcome, Under};
+use super::job::Judged;
+use super::lease::Tenure;
+use super::{SECOND, Settings};
+use crate::clock::{Deadline, instant};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hot::{HotEvents, HotLane, Mail};
+use crate::id::{Seq, ShardId, jitter};
+use crate::observe::{Happening, Observers, Part};
+use crate::retry::{Delivered, Judge};
+use crate::store::{Claim, Layout, Order, Pending, Store};
+use crate::verdict::Failure;
+use crate::wake::Wake;
+
+/// A row that no worker has begun with for so long is left to another relay.
+const PATIENCE: Duration = SECOND;
+
+#[derive(Debug)]
+pub(super) struct RowEngine {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) courier: Arc<Courier>,
+    pub(super) tenure: Arc<Tenure>,
+    pub(super) judge: Judge,
+    pub(super) settings: Settings,
+    pub(super) wake: Wake,
+    pub(super) lane: HotLane,
+    pub(super) events: HotEvents,
+    pub(super) work: RowWork,
+    pub(super) observers: Observers,
+}
+
+/// What is under way.
+#[derive(Debug)]
+pub(super) struct RowWork {
+    tasks: JoinSet<Progress>,
+    line: Line,
+    deliveries: HashMap<Id, UnderWay>,
+    writes: Writes,
+    /// Where the next claim begins.
+    claim: Claim,
+    claiming: Option<Id>,
+    look: Look,
+    appetite: Appetite,
+    all_shards: usize,
+    is_stopping: bool,
+}
+
+/// What a task has to tell.
+#[derive(Debug)]
+enum Progress {
+    Delivered(Outcome),
+    Claimed(Deadline, Result<Vec<Pending>>),
+    Settled(settle::Answer),
+    Renewed(Deadline, Result<Vec<Seq>>),
+    Released,
+}
+
+impl RowWork {
+    pub(super) fn new(tenure: &Tenure, layout: Layout, settings: &Settings) -> Self {
+        let now = instant();
+        let (workers, batch) = (settings.workers.get(), settings.batch.get());
+        let count = layout.shards.get();
+        let shards = (0..i16::try_from(count).unwrap_or(i16::MAX)).map(ShardId);
+        let mut shards: Vec<ShardId> = shards.collect();
+        // Relays that begin in different shards are not in each other's way.
+        let first = by_chance(count).min(shards.len());
+        shards.rotate_left(first);
+        let claim = Claim {
+            owner: tenure.owner.clone(),
+            length: settings.lease,
+            shards,
+            after: None,
+            limit: workers,
+            order: layout.mode.order,
+        };
+        Self {
+            tasks: JoinSet::new(),
+            line: Line::default(),
+            deliveries: HashMap::new(),
+            writes: Writes::new(now + settings.lease / 3),
+            claim,
+            claiming: None,
+            look: Look::new(settings.poll, now),
+            appetite: Appetite::new(workers, batch.min(settings.max_unsettled.get()), now),
+            all_shards: usize::from(count),
+            is_stopping: false,
+        }
+    }
+
+    /// Events in delivery, or delivered and not yet settled.
+    fn unsettled(&self) -> usize {
+        self.deliveries.len() + self.writes.unsettled()
+    }
+}
+
+impl RowEngine {
+    /// Runs until `stop` is ready, then finishes what is under way.
+    pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            self.start_writes();
+            if self.courier.is_live() {
+                self.start_deliveries();
+                self.start_claim();
+            }
+            let timer = self.next_timer();
+            tokio::select! {
+                () = &mut stop => break,
+                Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
+                Some(mail) = self.events.next() => self.take_hot(mail),
+                () = self.wake.wait() => self.work.look.now(),
+                () = self.tenure.changed() => self.share(),
+                () = sleep_until(timer) => self.tick(),
+            }
+        }
+        self.drain().await;
+    }
+
+    /// Gives back what no worker has begun with, finishes deliveries under way and writes their
+    /// verdicts, as long as `drain` allows.
+    async fn drain(mut self) {
+        let deadline = instant() + self.settings.drain;
+        self.lane.close();
+        self.work.is_stopping = true;
+        let rows = self.work.line.take_all();
+        self.work.writes.give_back(rows);
+        self.work.writes.try_refused_again();
+        self.tenure.leave();
+        self.share();
+        loop {
+            self.start_writes();
+            if self.is_done() {
+                return;
+            }
+            let timer = self.work.writes.next_timer().unwrap_or(deadline);
+            tokio::select! {
+                Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
+                Some(mail) = self.events.next() => self.take_hot(mail),
+                () = sleep_until(deadline) => break,
+                () = sleep_until(timer) => self.work.writes.tick(instant()),
+            }
+        }
+        self.observers.see(&Happening::Abandoned { unsettled: self.work.unsettled() });
+    }
+
+    /// Whether everything is settled or given back.
+    fn is_done(&self) -> bool {
+        let work = &self.work;
+        work.unsettled() == 0 && work.claiming.is_none() && !work.writes.is_giving_back()
+    }
+
+    /// Shards mean nothing for a delivery here. They say who leads the upkeep, and the highest are
+    /// given away first, so that the lead stays where it is.
+    fn share(&mut self) {
+        let held = self.tenure.shards();
+        let mut given = Vec::new();
+        self.tenure.drain(|count| {
+            given.extend(held.keys().rev().take(count).copied());
+            given.clone()
+        });
+        if !given.is_empty() {
+            self.tenure.drained(&given);
+        }
+        self.wake.alone(self.tenure.shards().len() == self.work.all_shards);
+    }
+
+    fn tick(&mut self) {
+        let now = instant();
+        self.work.look.tick(now);
+        if let Some(before) = now.checked_sub(PATIENCE) {
+            let late = self.work.line.take_since(before);
+            if !late.is_empty() {
+                self.work.appetite.too_much();
+                self.work.writes.give_back(late);
+            }
+        }
+        self.work.writes.tick(now);
+    }
+
+    fn next_timer(&self) -> Instant {
+        let late = self.work.line.oldest().map(|since| since + PATIENCE);
+        let others = [late, self.work.writes.next_timer()];
+        others.into_iter().flatten().fold(self.work.look.next(), Instant::min)
+    }
+
+    fn take_hot(&mut self, first: Mail) {
+        let (now, mut next) = (instant(), Some(first));
+        while let Some(mail) = next {
+            // What has a key is never registered where rows are claimed.
+            if let Mail::Leased(event) = mail {
+                self.wait(Waiting::hot(event, now));
+            }
+            next = self.events.try_next();
+        }
+    }
+
+    fn wait(&mut self, waiting: Waiting) {
+        if self.work.is_stopping {
+            return self.work.writes.give_back([waiting.tenure.row]);
+        }
+        self.work.line.push(waiting);
+    }
+
+    fn start_deliveries(&mut self) {
+        let (workers, most) = (self.settings.workers.get(), self.settings.max_unsettled.get());
+        while self.work.deliveries.len() < workers as usize && self.work.unsettled() < most as usize
+        {
+            let Some(waiting) = self.work.line.next() else { return };
+            self.start(waiting);
+        }
+    }
+
+    fn start(&mut self, waiting: Waiting) {
+        if waiting.is_hot() {
+            self.observers.see(&Happening::Hot { events: 1 });
+        }
+        let (under_way, event) = waiting.start();
+        let (courier, attempts) = (Arc::clone(&self.courier), under_way.job.attempts);
+        let under = Under::Claim(Arc::clone(&under_way.tenure));
+        let task = self.work.tasks.spawn(async move {
+            Progress::Delivered(courier.deliver(under, attempts, event).await)
+        });
+        self.work.deliveries.insert(task.id(), under_way);
+    }
+
+    fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
+        self.take_in(first);
+        while let Some(done) = self.work.tasks.try_join_next_with_id() {
+            self.take_in(done);
+        }
+    }
+
+    fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
+        match done {
+            Ok((id, Progress::Delivered(outcome))) => self.delivered(id, outcome),
+            Ok((_, Progress::Claimed(until, rows))) => self.claimed(until, rows),
+            Ok((_, Progress::Settled(answer))) => self.settled(&answer),
+            Ok((_, Progress::Renewed(until, kept))) => self.renewed(until, kept),
+            Ok((_, Progress::Released)) => self.released(),
+            Err(panic) => self.panicked(&panic),
+        }
+    }
+
+    /// A listener that panics has failed; a store that panics is asked again.
+    fn panicked(&mut self, panic: &JoinError) {
+        if self.work.deliveries.contains_key(&panic.id()) {
+            let failure = Failure::retry(format!("the listener panicked: {panic}"));
+            return self.delivered(panic.id(), Outcome::Judgeable(Err(failure.into())));
+        }
+        let text = format!("the store panicked, asking it again: {panic}");
+        let error = Error::new(ErrorKind::Unavailable, text);
+        if self.work.claiming == Some(panic.id()) {
+            let until = Deadline::after(&*self.courier.clock, Duration::ZERO);
+            return self.claimed(until, Err(error));
+        }
+        self.observers.see(&Happening::trouble(Part::Settle, &error));
+        self.write_panicked(panic.id());
+    }
+
+    fn delivered(&mut self, id: Id, outcome: Outcome) {
+        let Some(UnderWay { job, tenure, room }) = self.work.deliveries.remove(&id) else { return };
+        self.work.appetite.delivered();
+        let Outcome::Judgeable(outcome) = outcome else {
+            self.observers.see(&Happening::NotStarted { event_id: (&job.event_id).into() });
+            return self.work.writes.give_back([tenure.row]);
+        };
+        let verdict = self.judge.judge(&Delivered {
+            attempts: job.attempts,
+            // Where keys have no order, none can be held.
+            keyed: job.ticket.key.is_some() && self.work.claim.order == Order::Key,
+            outcome: outcome.as_ref().copied(),
+            jitter: jitter(),
+        });
+        self.observers.see(&job.happening(&verdict, &*self.courier.clock));
+        self.work.writes.decided(Decided { judged: Judged { job, verdict }, tenure, _room: room });
+    }
+}
+
+/// One of so many.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
+fn by_chance(count: u16) -> usize {
+    ((jitter() - 0.5) * f64::from(count)) as usize
+}

@@ -1,0 +1,69 @@
+//! Claiming: as many rows as can be begun soon, one claim at a time.
+
+use std::sync::Arc;
+
+use super::line::Waiting;
+use super::{Progress, RowEngine};
+use crate::clock::{Deadline, instant};
+use crate::error::Result;
+use crate::observe::{Happening, Part};
+use crate::relay::read::no_answer;
+use crate::store::Pending;
+
+impl RowEngine {
+    /// Claims, if there is room and something may be due.
+    pub(super) fn start_claim(&mut self) {
+        if self.work.claiming.is_some() || !self.work.look.is_wanted() {
+            return;
+        }
+        let Some(limit) = u32::try_from(self.room()).ok().filter(|limit| *limit > 0) else {
+            return;
+        };
+        self.work.look.begin();
+        self.work.claim.limit = limit;
+        let (store, claim) = (Arc::clone(&self.store), self.work.claim.clone());
+        // Counted from before the request: the database can only count from later.
+        let until = Deadline::after(&*self.courier.clock, claim.length);
+        let task = self.work.tasks.spawn(async move {
+            let claimed = tokio::time::timeout(claim.length, store.claim(&claim)).await;
+            Progress::Claimed(until, claimed.unwrap_or_else(|_| Err(no_answer())))
+        });
+        self.work.claiming = Some(task.id());
+    }
+
+    /// How many rows there is room for; none while there is enough in hand.
+    fn room(&mut self) -> usize {
+        let ahead = self.work.appetite.ahead(instant()) as usize;
+        let waiting = self.work.line.claimed();
+        if waiting * 2 > ahead {
+            return 0;
+        }
+        let free =
+            (self.settings.workers.get() as usize).saturating_sub(self.work.deliveries.len());
+        let unsettled = self.work.unsettled() + waiting;
+        let most = (self.settings.max_unsettled.get() as usize).saturating_sub(unsettled);
+        (free + ahead - waiting).min(most).min(self.settings.batch.get() as usize)
+    }
+
+    /// A claim was answered.
+    pub(super) fn claimed(&mut self, until: Deadline, claimed: Result<Vec<Pending>>) {
+        self.work.claiming = None;
+        let rows = match claimed {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.observers.see(&Happening::trouble(Part::Read, &error));
+                return self.work.look.failed(instant());
+            }
+        };
+        self.observers.see(&Happening::Read { rows: rows.len() });
+        let claim = &mut self.work.claim;
+        let is_full = rows.len() >= claim.limit as usize;
+        // Keys in front of the one that the claim went on after were not looked at.
+        if is_full || claim.after.is_some() {
+            self.work.look.now();
+        }
+        claim.turn(&rows);
+        let now = instant();
+        rows.into_iter().for_each(|row| self.wait(Waiting::claimed(row, until, now)));
+    }
+}

@@ -1,0 +1,135 @@
+//! The line: rows in hand that wait for a worker.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::tenure::RowTenure;
+use crate::clock::Deadline;
+use crate::envelope::{BadRow, Envelope};
+use crate::hot::{HotEvent, Room};
+use crate::id::Epoch;
+use crate::relay::hot::{IN_A_ROW, lease_of};
+use crate::relay::job::Job;
+use crate::store::{Pending, RowLease};
+
+/// A row that waits for a worker.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) tenure: Arc<RowTenure>,
+    since: Instant,
+    row: Row,
+}
+
+#[derive(Debug)]
+enum Row {
+    Claimed(Box<Pending>),
+    Hot(Box<HotEvent>),
+}
+
+/// A delivery under way, kept here so that a panic cannot take it along.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    pub(super) job: Job,
+    pub(super) tenure: Arc<RowTenure>,
+    /// Its place in the hot lane, if it came through it.
+    pub(super) room: Option<Room>,
+}
+
+impl Waiting {
+    pub(super) fn claimed(row: Pending, until: Deadline, since: Instant) -> Self {
+        let tenure = RowTenure::new(RowLease::from(&row), until);
+        Self { tenure, since, row: Row::Claimed(Box::new(row)) }
+    }
+
+    /// A hot row was born under a lease, as if it had been claimed.
+    pub(super) fn hot(event: Box<HotEvent>, since: Instant) -> Self {
+        let tenure = RowTenure::new(lease_of(&event), event.deadline);
+        Self { tenure, since, row: Row::Hot(event) }
+    }
+
+    pub(super) fn is_hot(&self) -> bool {
+        matches!(self.row, Row::Hot(_))
+    }
+
+    /// What is delivered, and what is kept of it meanwhile.
+    pub(super) fn start(self) -> (UnderWay, Result<Envelope, BadRow>) {
+        let tenure = self.tenure;
+        match self.row {
+            Row::Claimed(row) => {
+                let job = Job::of(&row, Epoch(0));
+                (UnderWay { job, tenure, room: None }, row.event)
+            }
+            Row::Hot(event) => {
+                let HotEvent { envelope, place, room, .. } = *event;
+                let job = Job::of_hot(&envelope, place);
+                (UnderWay { job, tenure, room: Some(room) }, Ok(envelope))
+            }
+        }
+    }
+}
+
+/// Two lines, from memory and from the table, of which the workers take in turn.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    hot: VecDeque<Waiting>,
+    table: VecDeque<Waiting>,
+    in_a_row: u32,
+}
+
+impl Line {
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        let line = if waiting.is_hot() { &mut self.hot } else { &mut self.table };
+        line.push_back(waiting);
+    }
+
+    /// The next to start; two of three are hot at most while the table has something.
+    pub(super) fn next(&mut self) -> Option<Waiting> {
+        let is_turn_of_hot = self.in_a_row < IN_A_ROW || self.table.is_empty();
+        if let Some(waiting) = self.hot.pop_front_if(|_| is_turn_of_hot) {
+            self.in_a_row += 1;
+            return Some(waiting);
+        }
+        self.in_a_row = 0;
+        self.table.pop_front()
+    }
+
+    /// How many of the table wait.
+    pub(super) fn claimed(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Since when the one has waited that has waited longest.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        let first = [&self.hot, &self.table].map(|line| line.front().map(|it| it.since));
+        first.into_iter().flatten().min()
+    }
+
+    /// Takes those out that have waited since then or before; they came in the order of time.
+    pub(super) fn take_since(&mut self, moment: Instant) -> Vec<RowLease> {
+        let mut taken = Vec::new();
+        for line in [&mut self.hot, &mut self.table] {
+            while let Some(waiting) = line.pop_front_if(|it| it.since <= moment) {
+                taken.push(waiting.tenure.row);
+            }
+        }
+        taken
+    }
+
+    /// Takes all of them out.
+    pub(super) fn take_all(&mut self) -> Vec<RowLease> {
+        let both = self.hot.drain(..).chain(self.table.drain(..));
+        both.map(|waiting| waiting.tenure.row).collect()
+    }
+
+    /// Forgets those that are another's by now.
+    pub(super) fn drop_lost(&mut self) {
+        self.hot.retain(|waiting| !waiting.tenure.is_lost());
+        self.table.retain(|waiting| !waiting.tenure.is_lost());
+    }
+
+    pub(super) fn tenures(&self) -> impl Iterator<Item = &Arc<RowTenure>> {
+        self.hot.iter().chain(&self.table).map(|waiting| &waiting.tenure)
+    }
+}

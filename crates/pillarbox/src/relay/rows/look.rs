@@ -1,0 +1,150 @@
+//! When to claim again: at once while there is more, else when woken, or at the next poll.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::id::jitter;
+use crate::relay::SECOND;
+
+/// As many moments are remembered; the poll finds what comes due at others.
+const MOST_DUE: usize = 1000;
+
+/// The database counts from when it wrote, in milliseconds on SQLite: looking a moment too early
+/// would be in vain.
+const SLACK: Duration = Duration::from_millis(2);
+
+/// Says when to look for due rows.
+#[derive(Debug)]
+pub(super) struct Look {
+    is_wanted: bool,
+    poll: Duration,
+    next_poll: Instant,
+    /// When rows that we put off come due.
+    due: BTreeSet<Instant>,
+    /// After a claim that failed: not before.
+    pause: Option<Instant>,
+}
+
+impl Look {
+    /// The first look is due at once.
+    pub(super) fn new(poll: Duration, now: Instant) -> Self {
+        let next_poll = now + poll.mul_f64(jitter());
+        Self { is_wanted: true, poll, next_poll, due: BTreeSet::new(), pause: None }
+    }
+
+    /// There may be something to claim.
+    pub(super) fn now(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// A row comes due after so long.
+    pub(super) fn after(&mut self, delay: Duration, now: Instant) {
+        self.due.insert(now + delay + SLACK);
+        if self.due.len() > MOST_DUE {
+            self.due.pop_last();
+        }
+    }
+
+    /// Whether to claim now.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted && self.pause.is_none()
+    }
+
+    /// A claim begins: what happens from here on is a reason for another one.
+    pub(super) fn begin(&mut self) {
+        self.is_wanted = false;
+    }
+
+    /// The claim failed, and is tried again a little later.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.is_wanted = true;
+        self.pause = Some(now + self.poll.min(SECOND));
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&mut self, now: Instant) {
+        while self.due.first().is_some_and(|due| *due <= now) {
+            self.due.pop_first();
+            self.is_wanted = true;
+        }
+        if self.next_poll <= now {
+            self.next_poll = now + self.poll.mul_f64(jitter());
+            self.is_wanted = true;
+        }
+        self.pause = self.pause.filter(|until| *until > now);
+    }
+
+    /// When time matters next.
+    pub(super) fn next(&self) -> Instant {
+        let others = [self.due.first().copied(), self.pause];
+        others.into_iter().flatten().fold(self.next_poll, Instant::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::instant;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// One that has nothing to do before its poll.
+    fn idle() -> (Look, Instant) {
+        let now = instant();
+        let mut look = Look::new(HOUR, now);
+        assert!(look.is_wanted(), "the first is due at once");
+        look.begin();
+        (look, now)
+    }
+
+    #[test]
+    fn it_looks_when_told_and_at_the_poll() {
+        let (mut look, now) = idle();
+        look.tick(now + HOUR / 3);
+        assert!(!look.is_wanted());
+
+        look.now();
+        assert!(look.is_wanted());
+        look.begin();
+        look.tick(now + HOUR * 2);
+        assert!(look.is_wanted());
+        assert!(look.next() > now + HOUR * 2, "the next poll is ahead");
+    }
+
+    #[test]
+    fn each_row_that_comes_due_is_a_reason_to_look() {
+        let (mut look, now) = idle();
+        look.after(SECOND, now);
+        look.after(SECOND * 3, now);
+
+        assert_eq!(look.next(), now + SECOND + SLACK);
+        look.tick(now + SECOND * 2);
+        assert!(look.is_wanted());
+        look.begin();
+        assert_eq!(look.next(), now + SECOND * 3 + SLACK);
+    }
+
+    #[test]
+    fn the_nearest_moments_are_remembered() {
+        let (mut look, now) = idle();
+        for second in (1..=MOST_DUE + 10).rev() {
+            look.after(Duration::from_millis(second.try_into().unwrap()), now);
+        }
+
+        assert_eq!(look.due.len(), MOST_DUE);
+        assert_eq!(look.next(), now + Duration::from_millis(1) + SLACK);
+    }
+
+    #[test]
+    fn a_claim_that_failed_is_repeated_after_a_pause() {
+        let (mut look, now) = idle();
+        look.failed(now);
+        look.now();
+        assert!(!look.is_wanted());
+
+        look.tick(now + SECOND);
+
+        assert!(look.is_wanted());
+    }
+}

@@ -1,0 +1,243 @@
+//! What is written about rows in hand: verdicts, renewals, and what is given back.
+
+use std::sync::Arc;
+
+use tokio::task::Id;
+use tokio::time::Instant;
+
+use super::settle::{self, Answer};
+use super::tenure::RowTenure;
+use super::{Progress, RowEngine};
+use crate::clock::{Deadline, instant};
+use crate::error::Result;
+use crate::hot::Room;
+use crate::id::Seq;
+use crate::observe::{Happening, Part};
+use crate::relay::job::Judged;
+use crate::relay::read::no_answer;
+use crate::store::{RenewRows, RowLease, SettleRows};
+use crate::verdict::Verdict;
+
+/// A delivery that is over, and its row until the verdict is written.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) judged: Judged,
+    pub(super) tenure: Arc<RowTenure>,
+    pub(super) _room: Option<Room>,
+}
+
+/// One settle, one renewal and one release are under way at a time; what gathers meanwhile goes in
+/// the next.
+#[derive(Debug)]
+pub(super) struct Writes {
+    decided: Vec<Decided>,
+    /// In a settle that has not been answered.
+    settling: Vec<Decided>,
+    settle: Option<Id>,
+    /// Verdicts that the database refuses to write, and when to try them again.
+    refused: Vec<Decided>,
+    refused_until: Option<Instant>,
+    giving: Vec<RowLease>,
+    release: Option<Id>,
+    renewing: Vec<Arc<RowTenure>>,
+    renewal: Option<Id>,
+    renew_at: Instant,
+}
+
+impl Writes {
+    pub(super) fn new(renew_at: Instant) -> Self {
+        Self {
+            decided: Vec::new(),
+            settling: Vec::new(),
+            settle: None,
+            refused: Vec::new(),
+            refused_until: None,
+            giving: Vec::new(),
+            release: None,
+            renewing: Vec::new(),
+            renewal: None,
+            renew_at,
+        }
+    }
+
+    pub(super) fn decided(&mut self, decided: Decided) {
+        self.decided.push(decided);
+    }
+
+    /// To be had by everyone again.
+    pub(super) fn give_back(&mut self, rows: impl IntoIterator<Item = RowLease>) {
+        self.giving.extend(rows);
+    }
+
+    /// Delivered and not yet settled.
+    pub(super) fn unsettled(&self) -> usize {
+        self.decided.len() + self.settling.len() + self.refused.len()
+    }
+
+    pub(super) fn is_giving_back(&self) -> bool {
+        self.release.is_some() || !self.giving.is_empty()
+    }
+
+    pub(super) fn try_refused_again(&mut self) {
+        self.refused_until = None;
+        self.decided.append(&mut self.refused);
+    }
+
+    pub(super) fn tick(&mut self, now: Instant) {
+        if self.refused_until.is_some_and(|until| until <= now) {
+            self.try_refused_again();
+        }
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        let renewal = self.renewal.is_none().then_some(self.renew_at);
+        [renewal, self.refused_until].into_iter().flatten().min()
+    }
+}
+
+impl RowEngine {
+    pub(super) fn start_writes(&mut self) {
+        self.start_settle();
+        self.start_release();
+        self.start_renewal();
+    }
+
+    fn start_settle(&mut self) {
+        let writes = &mut self.work.writes;
+        if writes.settle.is_some() || writes.decided.is_empty() {
+            return;
+        }
+        writes.settling = std::mem::take(&mut writes.decided);
+        let verdicts = writes.settling.iter().map(|it| it.judged.row_verdict()).collect();
+        let settle = SettleRows { owner: self.tenure.owner.clone(), verdicts };
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        let observers = self.observers.clone();
+        let task = self.work.tasks.spawn(async move {
+            Progress::Settled(settle::settle_for_sure(&*store, settle, patience, &observers).await)
+        });
+        writes.settle = Some(task.id());
+    }
+
+    pub(super) fn settled(&mut self, answer: &Answer) {
+        self.work.writes.settle = None;
+        for decided in std::mem::take(&mut self.work.writes.settling) {
+            let Judged { job, verdict } = &decided.judged;
+            let seq = job.ticket.seq;
+            if answer.failed.contains(&seq) {
+                self.refuse(decided);
+                continue;
+            }
+            if !answer.applied.contains(&seq) {
+                self.observers.see(&Happening::Fenced { event_id: (&job.event_id).into() });
+            }
+            match verdict {
+                Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => {
+                    self.work.look.after(*delay, instant());
+                }
+                // The next of its key can be had now.
+                _ if job.ticket.key.is_some() => self.work.look.now(),
+                _ => {}
+            }
+        }
+    }
+
+    fn refuse(&mut self, decided: Decided) {
+        self.work.writes.refused.push(decided);
+        self.work.writes.refused_until.get_or_insert(instant() + self.settings.sweep);
+    }
+
+    /// Rows that are not given back are free when their lease ends.
+    fn start_release(&mut self) {
+        let writes = &mut self.work.writes;
+        if writes.release.is_some() || writes.giving.is_empty() {
+            return;
+        }
+        let rows = std::mem::take(&mut writes.giving);
+        let (store, owner) = (Arc::clone(&self.store), self.tenure.owner.clone());
+        let (patience, observers) = (self.settings.lease, self.observers.clone());
+        let task = self.work.tasks.spawn(async move {
+            let released = tokio::time::timeout(patience, store.release_rows(&owner, &rows)).await;
+            if let Err(error) = released.unwrap_or_else(|_| Err(no_answer())) {
+                observers.see(&Happening::trouble(Part::Settle, &error));
+            }
+            Progress::Released
+        });
+        writes.release = Some(task.id());
+    }
+
+    pub(super) fn released(&mut self) {
+        self.work.writes.release = None;
+        self.work.look.now();
+    }
+
+    /// Every row in hand is renewed at once, whether it waits, is delivered, or is to be settled:
+    /// a lease that ends before its verdict is written has the event delivered again.
+    fn start_renewal(&mut self) {
+        let now = instant();
+        if self.work.writes.renewal.is_some() || self.work.writes.renew_at > now {
+            return;
+        }
+        self.work.writes.renew_at = now + self.settings.lease / 3;
+        let tenures = self.in_hand();
+        if tenures.is_empty() {
+            return;
+        }
+        let rows = tenures.iter().map(|tenure| tenure.row).collect();
+        let renew =
+            RenewRows { owner: self.tenure.owner.clone(), length: self.settings.lease, rows };
+        let until = Deadline::after(&*self.courier.clock, renew.length);
+        let store = Arc::clone(&self.store);
+        let task = self.work.tasks.spawn(async move {
+            let renewed = tokio::time::timeout(renew.length / 3, store.renew_rows(&renew)).await;
+            Progress::Renewed(until, renewed.unwrap_or_else(|_| Err(no_answer())))
+        });
+        (self.work.writes.renewal, self.work.writes.renewing) = (Some(task.id()), tenures);
+    }
+
+    fn in_hand(&self) -> Vec<Arc<RowTenure>> {
+        let writes = &self.work.writes;
+        let decided = writes.decided.iter().chain(&writes.settling).chain(&writes.refused);
+        let started = self.work.deliveries.values().map(|it| &it.tenure);
+        let all = self.work.line.tenures().chain(started).chain(decided.map(|it| &it.tenure));
+        all.filter(|tenure| !tenure.is_lost()).map(Arc::clone).collect()
+    }
+
+    /// A row that was settled or given back meanwhile is not kept either, and does not need to be.
+    pub(super) fn renewed(&mut self, until: Deadline, kept: Result<Vec<Seq>>) {
+        self.work.writes.renewal = None;
+        let renewing = std::mem::take(&mut self.work.writes.renewing);
+        let mut kept = match kept {
+            Ok(kept) => kept,
+            Err(error) => {
+                self.observers.see(&Happening::trouble(Part::Lease, &error));
+                self.work.writes.renew_at = instant() + self.settings.lease / 10;
+                return;
+            }
+        };
+        kept.sort_unstable();
+        for tenure in renewing {
+            match kept.binary_search(&tenure.row.seq) {
+                Ok(_) => tenure.prolong(until),
+                Err(_) => tenure.lose(),
+            }
+        }
+        self.work.line.drop_lost();
+    }
+
+    /// A store that panics on a verdict may do so again: it is tried at the next sweep.
+    pub(super) fn write_panicked(&mut self, id: Id) {
+        let writes = &mut self.work.writes;
+        if writes.renewal == Some(id) {
+            writes.renewal = None;
+            writes.renew_at = instant() + self.settings.lease / 10;
+        }
+        if writes.release == Some(id) {
+            writes.release = None;
+        }
+        if writes.settle == Some(id) {
+            writes.settle = None;
+            let settling = std::mem::take(&mut writes.settling);
+            settling.into_iter().for_each(|decided| self.refuse(decided));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A relay at work, from its entering as an owner to its leaving.
+
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+use super::bell;
+use super::deliver::Courier;
+use super::engine::Engine;
+use super::handle::AbortOnDrop;
+use super::lease::Heartbeat;
+use super::pause::Pauses;
+use super::rows::RowEngine;
+use crate::observe::{Happening, Part};
+use crate::tick::Tick;
+use crate::wake::Wake;
+
+/// What delivers, by the way that rows are claimed.
+#[derive(Debug)]
+pub(super) enum AnyEngine {
+    Shards(Box<Engine>),
+    Rows(Box<RowEngine>),
+}
+
+impl AnyEngine {
+    pub(super) fn courier(&self) -> &Courier {
+        match self {
+            Self::Shards(engine) => &engine.courier,
+            Self::Rows(engine) => &engine.courier,
+        }
+    }
+
+    async fn run(self, stop: impl Future<Output = ()>) {
+        match self {
+            Self::Shards(engine) => engine.run(stop).await,
+            Self::Rows(engine) => engine.run(stop).await,
+        }
+    }
+}
+
+/// A relay that has entered as an owner.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) heartbeat: Heartbeat,
+    pub(super) upkeep: Tick,
+    pub(super) engine: AnyEngine,
+    pub(super) pauses: Arc<Pauses>,
+    pub(super) wake: Wake,
+    /// How long to wait for the shards to be given back.
+    pub(super) patience: Duration,
+}
+
+impl Started {
+    pub(super) async fn run_until(self, shutdown: impl Future<Output = ()>) {
+        let (wake, patience) = (self.wake, self.patience);
+        let (store, tenure) =
+            (Arc::clone(&self.heartbeat.store), Arc::clone(&self.heartbeat.tenure));
+        let observers = self.heartbeat.observers.clone();
+        let others = [
+            AbortOnDrop(tokio::spawn(self.heartbeat.run())),
+            AbortOnDrop(tokio::spawn(self.upkeep.run_until(std::future::pending()))),
+            AbortOnDrop(tokio::spawn(bell::hear(Arc::clone(&store), wake.clone()))),
+            AbortOnDrop(tokio::spawn(bell::ring(Arc::clone(&store), wake))),
+        ];
+        self.engine.run(shutdown).await;
+        drop(others);
+        let left = tokio::time::timeout(patience, store.leave(&tenure.owner)).await;
+        let (owner, shards) = (Cow::Borrowed(&tenure.owner), tenure.shards().len());
+        observers.see(&match left {
+            Ok(Ok(())) => Happening::ShardsReleased { owner: owner.clone(), shards },
+            Ok(Err(error)) => Happening::trouble(Part::Lease, &error),
+            Err(_) => Happening::mishap(Part::Lease, "shards are free when the lease ends"),
+        });
+        observers.see(&Happening::Stopped { owner });
+    }
+}

@@ -1,0 +1,63 @@
+//! Gauges: how much there is of what, now and then.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use super::{Lead, patiently};
+use crate::clock::instant;
+use crate::error::Result;
+use crate::observe::{Gauges, Happening, Observers};
+use crate::store::{Stats, Store};
+use crate::tick::Turn;
+
+/// Counting takes at most one part in so many of a connection's time, however long the line is.
+const SHARE: u32 = 20;
+
+/// Counts, and tells.
+#[derive(Debug)]
+pub(super) struct Counter {
+    store: Arc<dyn Store>,
+    observers: Observers,
+    lead: Lead,
+    /// After a count that took long: not before.
+    not_before: Mutex<Option<Instant>>,
+}
+
+impl Counter {
+    pub(super) fn new(store: Arc<dyn Store>, observers: Observers, lead: Lead) -> Self {
+        Self { store, observers, lead, not_before: Mutex::default() }
+    }
+
+    pub(super) async fn turn(&self) -> Result<Turn> {
+        let start = instant();
+        if self.not_before().is_some_and(|moment| start < moment) {
+            return Ok(Turn::Idle);
+        }
+        let counted = patiently(self.store.stats()).await;
+        let end = instant();
+        *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(end + (end - start) * SHARE);
+        let gauges = gauges(&counted?, self.lead.own_shards());
+        self.observers.see(&Happening::Counted(gauges));
+        Ok(Turn::Idle)
+    }
+
+    fn not_before(&self) -> Option<Instant> {
+        *self.not_before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn gauges(stats: &Stats, own_shards: u64) -> Gauges {
+    Gauges {
+        pending: stats.new + stats.retry + stats.held,
+        retry: stats.retry,
+        dead: stats.dead,
+        // Only the head of a key can be held, so that each held event is a key.
+        held_keys: stats.held,
+        oldest_lag: stats.oldest_lag.unwrap_or_default(),
+        owners: stats.owners,
+        owned_shards: stats.owned_shards,
+        own_shards,
+    }
+}

@@ -1,0 +1,68 @@
+//! What the engine has under way.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio::task::{Id, JoinSet};
+use tokio::time::Instant;
+
+use super::board::Wanted;
+use super::deliver::Outcome;
+use super::job::{Job, Judged};
+use super::settle::Answer;
+use crate::clock::instant;
+use crate::error::Result;
+use crate::id::Seq;
+use crate::store::Pending;
+
+/// What is under way.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) tasks: JoinSet<Progress>,
+    pub(super) deliveries: HashMap<Id, Job>,
+    /// Judged, and not yet handed to a settle.
+    pub(super) judged: Vec<Judged>,
+    /// In a settle that has not been answered.
+    pub(super) settling: Vec<Judged>,
+    pub(super) settle: Option<Id>,
+    /// Verdicts that the database refuses to write, to be tried again now and then.
+    pub(super) refused: Vec<Judged>,
+    /// The read under way, kept here so that a panic cannot take it along.
+    pub(super) reading: Option<(Id, Wanted)>,
+    pub(super) next_poll: Instant,
+    pub(super) next_sweep: Instant,
+    /// After a failed read: do not read before.
+    pub(super) read_pause: Option<Instant>,
+}
+
+/// What a task has to tell.
+#[derive(Debug)]
+pub(super) enum Progress {
+    Delivered(Outcome),
+    Read(Result<Vec<Pending>>),
+    Settled(Answer),
+    HotSettled(HashSet<Seq>),
+    Reclaimed,
+    Counted(Result<Vec<(Seq, u32)>>),
+}
+
+impl Work {
+    pub(super) fn new() -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            deliveries: HashMap::new(),
+            judged: Vec::new(),
+            settling: Vec::new(),
+            settle: None,
+            refused: Vec::new(),
+            reading: None,
+            next_poll: instant(),
+            next_sweep: instant(),
+            read_pause: None,
+        }
+    }
+
+    /// Events in delivery, or delivered and not yet settled.
+    pub(super) fn unsettled(&self) -> usize {
+        self.deliveries.len() + self.judged.len() + self.settling.len() + self.refused.len()
+    }
+}

@@ -1,0 +1,138 @@
+//! A process that writes and does not deliver: only the bell runs.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tracing::debug;
+
+use super::{Relay, SECOND, bell};
+use crate::emit::Outbox;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Store;
+use crate::wake::Wake;
+
+impl Relay {
+    /// For a process that writes and does not deliver: its commits ring relays elsewhere.
+    ///
+    /// No lease is taken, nothing is read, no listener is called.
+    pub fn writer_only(store: impl Store) -> WriterOnly {
+        WriterOnly::shared(Arc::new(store))
+    }
+}
+
+/// Tells relays elsewhere of what this process commits.
+///
+/// An [`Outbox::new`] only writes, and relays find its events by polling. This one's
+/// [`outbox`](Self::outbox) has them woken, from a connection apart and never inside a
+/// transaction: however many commits there are, at most every few milliseconds. Where the
+/// database cannot tell, which is everywhere but on PostgreSQL, relays poll all the same.
+///
+/// # Examples
+/// ```
+/// use pillarbox::{Envelope, MemoryStore, Relay};
+///
+/// # tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::new();
+/// let writer = Relay::writer_only(store.clone());
+/// let outbox = writer.outbox(); // cheap to clone; give one to every handler
+/// let writer = writer.spawn().await?;
+///
+/// let mut tx = outbox.begin(&store).await?;
+/// tx.emit_envelope(Envelope::json("order.placed", &7)?).await?;
+/// tx.commit().await?;
+///
+/// writer.stop().await?; // what was committed last is told too
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "it tells nobody before it runs"]
+pub struct WriterOnly {
+    store: Arc<dyn Store>,
+    wake: Wake,
+}
+
+impl WriterOnly {
+    /// The same as [`Relay::writer_only`], on a store that is shared already.
+    pub fn shared(store: Arc<dyn Store>) -> Self {
+        Self { store, wake: Wake::default() }
+    }
+
+    /// An outbox on the store's tables, whose commits ring.
+    pub fn outbox(&self) -> Outbox {
+        Outbox::ringing(self.wake.clone()).prefix(self.store.prefix())
+    }
+
+    /// Rings until `shutdown` is ready, and once more then, for what was committed last.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] when the tables do not fit, and what the database answers at the
+    /// start. Once started, it copes with errors itself: a wake is a hint, and relays poll.
+    ///
+    /// # Cancel safety
+    /// Dropped half-way, the last commits may not be told.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        self.store.layout().await?;
+        self.ring_until(shutdown).await;
+        Ok(())
+    }
+
+    /// Rings in the background until the handle says stop.
+    ///
+    /// # Errors
+    /// As [`run_until`](Self::run_until), before anything is spawned.
+    ///
+    /// # Cancel safety
+    /// Dropped before it returns, nothing runs.
+    pub async fn spawn(self) -> Result<WriterHandle> {
+        self.store.layout().await?;
+        let (stop, stopped) = oneshot::channel();
+        // A dropped sender means stop as well.
+        let shutdown = async { drop(stopped.await) };
+        Ok(WriterHandle { stop, task: tokio::spawn(self.ring_until(shutdown)) })
+    }
+
+    async fn ring_until(self, shutdown: impl Future<Output = ()>) {
+        tokio::select! {
+            () = bell::ring(Arc::clone(&self.store), self.wake) => {}
+            () = shutdown => {}
+        }
+        // The bell may have been stopped in the middle of a ring: one too many does no harm.
+        match tokio::time::timeout(SECOND, self.store.ring()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                debug!(error = %error, cause = error.source_text(), "others are not told, they poll");
+            }
+            Err(_) => debug!("others are not told in time, they poll"),
+        }
+    }
+}
+
+/// A [`WriterOnly`] that runs in the background.
+///
+/// Dropping the handle stops it as [`stop`](Self::stop) does, without waiting.
+#[derive(Debug)]
+#[must_use = "nobody is told any more when the handle is dropped"]
+pub struct WriterHandle {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl WriterHandle {
+    /// Tells of what was committed last, and waits for the end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] when its task had panicked.
+    ///
+    /// # Cancel safety
+    /// The stop goes on when this is dropped.
+    pub async fn stop(self) -> Result<()> {
+        // A task that ended already has nobody to hear it.
+        let _ = self.stop.send(());
+        self.task.await.map_err(|panic| {
+            Error::new(ErrorKind::Unavailable, "the writer's task ended early").caused_by(panic)
+        })
+    }
+}
