@@ -8,6 +8,8 @@ use crate::{Result, scale::Scale};
 pub(crate) struct Options {
     pub(crate) scale: Scale,
     pub(crate) json: Option<PathBuf>,
+    /// Only this benchmark; all of them when there is none.
+    only: Option<String>,
     /// Only these stores; all of them when there is none.
     pub(crate) stores: Vec<String>,
     /// Only cases whose name has one of these; all of them when there is none.
@@ -15,11 +17,15 @@ pub(crate) struct Options {
 }
 
 /// What can be benchmarked.
-const BENCHMARKS: [&str; 1] = ["store"];
+const BENCHMARKS: [&str; 2] = ["store", "relay"];
 /// Words that name a store, not a case.
 const STORES: [&str; 3] = ["mysql", "postgres", "sqlite"];
 
 impl Options {
+    pub(crate) fn wants(&self, benchmark: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only == benchmark)
+    }
+
     pub(crate) fn wants_store(&self, store: &str) -> bool {
         self.stores.is_empty() || self.stores.iter().any(|wanted| wanted == store)
     }
@@ -30,11 +36,19 @@ impl Options {
 }
 
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options =
-        Options { scale: Scale::FULL, json: None, stores: Vec::new(), words: Vec::new() };
+    let mut options = Options {
+        scale: Scale::FULL,
+        json: None,
+        only: None,
+        stores: Vec::new(),
+        words: Vec::new(),
+    };
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--only" => known(&args.next().ok_or("--only needs a name: --only NAME")?)?,
+            "--only" => {
+                let name = args.next().ok_or("--only needs a name: --only NAME")?;
+                options.only = Some(known(name)?);
+            }
             "--quick" => options.scale = Scale::QUICK,
             "--json" => {
                 let file = args.next().ok_or("--json needs a file: --json FILE")?;
@@ -48,9 +62,9 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
     Ok(options)
 }
 
-fn known(benchmark: &str) -> Result {
-    if BENCHMARKS.contains(&benchmark) {
-        return Ok(());
+fn known(benchmark: String) -> Result<String> {
+    if BENCHMARKS.contains(&benchmark.as_str()) {
+        return Ok(benchmark);
     }
     Err(format!("no benchmark `{benchmark}`; there are {}", BENCHMARKS.join(", ")).into())
 }

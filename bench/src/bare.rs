@@ -4,11 +4,17 @@ pub(crate) mod mysql;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, sync::Arc, time::Instant};
 
-use pillarbox::{OwnerId, ShardId, Store, Verdict};
+use pillarbox::store::Order;
+use pillarbox::tx::OpenTx;
+use pillarbox::{Envelope, EventId, Key, Outbox, OutboxTx, OwnerId, ShardId, Store, Verdict};
 
-use crate::{Result, event::KEYS, round::Used};
+use crate::{
+    Result,
+    event::{KEYS, OrderPlaced},
+    round::Used,
+};
 
 /// Rows of one page, and of one settle.
 pub(crate) const BATCH: u32 = 1000;
@@ -67,6 +73,15 @@ pub(crate) trait Database: Clone + Send + Sync + 'static {
     /// One business transaction: a small insert, and perhaps an event.
     fn transact(&self, order: i64, emit: Emit) -> impl Future<Output = Result> + Send;
 
+    /// One business transaction with an event through this outbox, with a key or without; returns
+    /// its id, and when the commit was answered.
+    fn emit(
+        &self,
+        outbox: &Outbox,
+        order: i64,
+        keyed: bool,
+    ) -> impl Future<Output = Result<(EventId, Instant)>> + Send;
+
     /// One transaction with this many events and nothing else.
     fn transact_many(
         &self,
@@ -87,6 +102,7 @@ pub(crate) trait Database: Clone + Send + Sync + 'static {
         &self,
         owner: &OwnerId,
         shards: &[ShardId],
+        order: Order,
     ) -> impl Future<Output = Result<u64>> + Send;
 
     /// Deletes every event, row by row.
@@ -104,9 +120,30 @@ pub(crate) trait Database: Clone + Send + Sync + 'static {
 
 /// Empties the table of events and fills it with ones that are due.
 pub(crate) async fn fill<D: Database>(database: &D, prefix: Prefix, count: u32) -> Result {
+    fill_keys(database, prefix, count, KEYS).await
+}
+
+/// The same, spread over this many keys.
+pub(crate) async fn fill_keys<D: Database>(
+    database: &D,
+    prefix: Prefix,
+    count: u32,
+    keys: u32,
+) -> Result {
     database.empty(prefix).await?;
-    database.load(prefix, Load { first: 1, count, keys: KEYS, status: 0 }).await?;
+    database.load(prefix, Load { first: 1, count, keys, status: 0 }).await?;
     database.tidy(prefix).await
+}
+
+/// Emits an order with a transaction, ordered by itself or by nothing.
+async fn emit_order<T: OpenTx>(tx: &mut OutboxTx<T>, order: i64, keyed: bool) -> Result<EventId> {
+    let event = OrderPlaced::new(order);
+    let id = if keyed {
+        tx.emit(&event).await?
+    } else {
+        tx.emit_envelope(Envelope::of(&event)?.key(Key::Free)?).await?
+    };
+    Ok(id.ok_or("the event was dropped")?)
 }
 
 /// A snapshot held elsewhere.
@@ -118,7 +155,7 @@ pub(crate) struct Load {
     /// The number of the first, for the ids.
     pub(crate) first: u32,
     pub(crate) count: u32,
-    /// How many keys they are spread over.
+    /// How many keys they are spread over; with none they are ordered by nothing.
     pub(crate) keys: u32,
     pub(crate) status: i16,
 }

@@ -59,13 +59,13 @@ impl Unit {
     }
 }
 
-/// What the ratio should be, or ours alone.
+/// What the ratio should be, or by how much ours may exceed the other.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
     AtLeast(f64),
     AtMost(f64),
-    OursAtMost(f64),
+    MoreByAtMost(f64),
 }
 
 /// A number per event, transaction or call, ours and the limit's: medians.

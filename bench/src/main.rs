@@ -1,4 +1,4 @@
-//! The store's speed, always beside a loop with hand-written statements in the same run.
+//! Speed, always beside a loop with hand-written statements in the same run.
 //!
 //! `pillarbox-bench [--only NAME] [--quick] [--json FILE] [word…]` measures every store it can
 //! reach: PostgreSQL at `PILLARBOX_POSTGRES_URL`, MySQL or MariaDB at `PILLARBOX_MYSQL_URL`, SQLite
@@ -9,16 +9,24 @@
 
 mod args;
 mod bare;
+mod case;
 mod cpu;
 mod event;
 mod figure;
+mod relay;
 mod round;
 mod scale;
 mod store;
 
-use std::{error::Error, fs, process::ExitCode};
+use std::{env, error::Error, fs, process::ExitCode};
 
-use crate::{args::Options, figure::Figure};
+use crate::bare::{Database, mysql::MysqlBench, postgres::PostgresBench, sqlite::SqliteBench};
+use crate::{args::Options, case::Bench, figure::Figure};
+
+/// Where PostgreSQL is.
+const POSTGRES: &str = "PILLARBOX_POSTGRES_URL";
+/// Where MySQL or MariaDB is.
+const MYSQL: &str = "PILLARBOX_MYSQL_URL";
 
 /// A failure is read by a person and by nothing else, so it needs no type of its own.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -36,8 +44,46 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result {
     let options = args::parse(std::env::args().skip(1))?;
-    let figures = store::run(&options).await?;
+    let mut figures = Vec::new();
+    if let Some(url) = url(&options, PostgresBench::NAME, POSTGRES) {
+        let database = PostgresBench::open(&url).await?;
+        figures.extend(every_case(&database, &options).await?);
+        database.close().await?;
+    }
+    if let Some(url) = url(&options, MysqlBench::NAME, MYSQL) {
+        let database = MysqlBench::open(&url).await?;
+        figures.extend(every_case(&database, &options).await?);
+        database.close().await?;
+    }
+    if options.wants_store(SqliteBench::NAME) {
+        let database = SqliteBench::open().await?;
+        figures.extend(every_case(&database, &options).await?);
+        database.close().await?;
+    }
     write(&options, &figures)
+}
+
+/// Where a store is to be found, if it is wanted.
+fn url(options: &Options, store: &str, variable: &str) -> Option<String> {
+    if !options.wants_store(store) {
+        return None;
+    }
+    let url = env::var(variable).ok().filter(|url| !url.is_empty());
+    if url.is_none() {
+        eprintln!("{store}: left out, {variable} is not set");
+    }
+    url
+}
+
+async fn every_case<D: Database>(database: &D, options: &Options) -> Result<Vec<Figure>> {
+    let mut bench = Bench { database, options, figures: Vec::new() };
+    if options.wants("store") {
+        store::run(&mut bench).await?;
+    }
+    if options.wants("relay") {
+        relay::run(&mut bench).await?;
+    }
+    Ok(bench.figures)
 }
 
 fn write(options: &Options, figures: &[Figure]) -> Result {

@@ -1,5 +1,6 @@
 //! Rounds: the same work done in several ways by turns, and what each came to.
 
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -138,6 +139,23 @@ pub(crate) async fn by_turns<W: Copy>(
         }
     }
     Ok(samples)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark is about the real clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Whether the database chose this one as the victim: PostgreSQL says 40P01, MySQL's 1213 is 40001.
+pub(crate) fn is_deadlock(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(sqlx::Error::Database(answer)) = error.downcast_ref() {
+            return matches!(answer.code().as_deref(), Some("40P01" | "40001"));
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// The time that this share of all times does not exceed; zero when there is none.

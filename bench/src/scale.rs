@@ -22,6 +22,10 @@ pub(crate) struct Scale {
     pub(crate) inserts: u32,
     /// Transactions beside claims.
     pub(crate) contended: u32,
+    /// Events for a relay to deliver.
+    pub(crate) delivered: u32,
+    /// Events whose way is timed.
+    pub(crate) timed: u32,
 }
 
 impl Scale {
@@ -35,6 +39,8 @@ impl Scale {
         dead: 300_000,
         inserts: 50_000,
         contended: 100_000,
+        delivered: 200_000,
+        timed: 1500,
     };
 
     pub(crate) const QUICK: Self = Self {
@@ -47,5 +53,7 @@ impl Scale {
         dead: 30_000,
         inserts: 10_000,
         contended: 10_000,
+        delivered: 20_000,
+        timed: 300,
     };
 }

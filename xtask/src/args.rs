@@ -15,7 +15,11 @@ usage: cargo xtask <command>
   bench [--only NAME] [--quick] [--json FILE] [word…]
                                           speed beside hand-written statements; words: a store, or
                                           a part of a case's name
-  bench --report FILE                     writes docs/benchmarks.md from such a JSON
+  bench --report FILE [--report FILE…]    writes docs/benchmarks.md from such JSON, the last
+                                          figure of each case
+  nemesis [--quick] [--store NAME] [--seed N] [show…]
+                                          kills, pauses, restarts, slow and broken listeners, clocks
+                                          apart, a pooler: what is lost, what comes twice, what slows
   services [up|down|status]               the servers of the tests; `up` prints what to export
 
   --keep    leave the servers running at the end
@@ -30,6 +34,7 @@ pub(crate) enum Task {
     Conformance(ConformanceOptions),
     Versions(VersionsOptions),
     Bench(BenchOptions),
+    Nemesis(NemesisOptions),
     Services(Action),
 }
 
@@ -55,7 +60,14 @@ pub(crate) struct BenchOptions {
     pub(crate) only: Option<String>,
     pub(crate) quick: bool,
     pub(crate) json: Option<PathBuf>,
-    pub(crate) report: Option<PathBuf>,
+    pub(crate) report: Vec<PathBuf>,
+    pub(crate) words: Vec<String>,
+    pub(crate) after: After,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct NemesisOptions {
+    /// Options and shows, as the program itself reads them.
     pub(crate) words: Vec<String>,
     pub(crate) after: After,
 }
@@ -86,6 +98,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
         "conformance" => conformance(args).map(Task::Conformance),
         "versions" => versions(args).map(Task::Versions),
         "bench" => bench(args).map(Task::Bench),
+        "nemesis" => Ok(Task::Nemesis(nemesis(args))),
         "services" => services(args).map(Task::Services),
         other => Err(unknown("command", other)),
     }
@@ -146,13 +159,24 @@ fn bench(mut args: impl Iterator<Item = String>) -> Result<BenchOptions> {
             }
             "--report" => {
                 let file = args.next().ok_or("--report needs a file: --report FILE")?;
-                options.report = Some(file.into());
+                options.report.push(file.into());
             }
             flag if flag.starts_with('-') => return Err(unknown("option", flag)),
             _ => options.words.push(arg),
         }
     }
     Ok(options)
+}
+
+fn nemesis(args: impl Iterator<Item = String>) -> NemesisOptions {
+    let mut options = NemesisOptions::default();
+    for arg in args {
+        match arg.as_str() {
+            "--keep" => options.after = After::Keep,
+            _ => options.words.push(arg),
+        }
+    }
+    options
 }
 
 fn services(mut args: impl Iterator<Item = String>) -> Result<Action> {
@@ -228,6 +252,16 @@ mod tests {
             Task::Versions(VersionsOptions { only })
         );
         assert!(parsed("versions --only").is_err());
+    }
+
+    #[test]
+    fn a_nemesis_reads_its_words_itself() {
+        let Task::Nemesis(options) = parsed("nemesis faults --keep --store sqlite").unwrap() else {
+            panic!("not a nemesis task");
+        };
+
+        assert_eq!(options.words, ["faults", "--store", "sqlite"]);
+        assert_eq!(options.after, After::Keep);
     }
 
     #[test]

@@ -18,10 +18,11 @@ const PAGE: &str = "docs/benchmarks.md";
 
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &BenchOptions) -> Result {
-    match &options.report {
-        Some(file) => write_page(&load(file)?),
-        None => measure(options),
+    if options.report.is_empty() {
+        return measure(options);
     }
+    let reports = options.report.iter().map(|file| load(file)).collect::<Result<Vec<_>>>()?;
+    write_page(&reports.into_iter().reduce(Report::then).unwrap_or_default())
 }
 
 fn measure(options: &BenchOptions) -> Result {

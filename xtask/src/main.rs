@@ -11,6 +11,7 @@ mod check;
 mod command;
 mod conformance;
 mod metadata;
+mod nemesis;
 mod services;
 mod step;
 mod table;
@@ -45,6 +46,7 @@ fn run(task: Task) -> Result {
         Task::Conformance(options) => conformance::run(&options),
         Task::Versions(options) => versions::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Nemesis(options) => nemesis::run(&options),
         Task::Services(action) => services::run(action),
     }
 }

@@ -107,7 +107,9 @@ impl Services {
     ///
     /// URLs named in the environment are inherited; setting them again would print their passwords.
     pub(crate) fn announce_to(&self, command: &mut Command) {
-        let names: Vec<_> = ALL.iter().map(|service| service.name()).collect();
+        let servers = ALL.iter().map(|service| service.name());
+        let tools = install::TOOLS.iter().map(|(program, _)| *program);
+        let names: Vec<_> = servers.chain(tools).collect();
         command.env(REQUIRE, names.join(","));
         command.envs(self.urls.iter().map(|(variable, url)| (variable, url)));
     }

@@ -4,9 +4,10 @@ mod claim;
 mod drain;
 mod emit;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc, time::Instant};
 
-use pillarbox::{MysqlStore, Outbox, OwnerId, ShardId, Store, TablePrefix};
+use pillarbox::store::Order;
+use pillarbox::{EventId, MysqlStore, Outbox, OwnerId, ShardId, Store, TablePrefix};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, Executor as _, MySqlPool, Row as _};
 
@@ -31,9 +32,10 @@ const LOAD_ROWS: u32 = 100_000;
 /// Ids look like ULIDs and grow, as those of the library do.
 const LOAD: &str = "
 insert into {p}outbox_event (
-    event_id, event_type, aggregate_type, aggregate_id, payload, status, done_at)
+    event_id, event_type, aggregate_type, aggregate_id, partition_key, payload, status,
+    done_at)
 select
-    concat('01J', lpad(? + n - 1, 23, '0')), 'order.placed', 'order', (? + n - 1) % ?,
+    concat('01J', lpad(? + n - 1, 23, '0')), 'order.placed', 'order', (? + n - 1) % greatest(?, 1), if(? = 0, '', null),
     json_object('order_id', ? + n - 1, 'note', ?),
     ?, if(? = 1, utc_timestamp(6), null)
 from number
@@ -139,6 +141,7 @@ impl Database for MysqlBench {
                 .bind(first)
                 .bind(first)
                 .bind(load.keys)
+                .bind(load.keys)
                 .bind(first)
                 .bind(NOTE)
                 .bind(load.status)
@@ -172,6 +175,10 @@ impl Database for MysqlBench {
         emit::transact(self, order, emit).await
     }
 
+    async fn emit(&self, outbox: &Outbox, order: i64, keyed: bool) -> Result<(EventId, Instant)> {
+        emit::emit(self, outbox, order, keyed).await
+    }
+
     async fn transact_many(&self, first: i64, count: u32, emit: Emit) -> Result {
         emit::transact_many(self, first, count, emit).await
     }
@@ -180,8 +187,8 @@ impl Database for MysqlBench {
         drain::drain(&self.work, &shards, ending).await
     }
 
-    async fn claim(&self, owner: &OwnerId, shards: &[ShardId]) -> Result<u64> {
-        claim::claim(&self.work, owner, shards).await
+    async fn claim(&self, owner: &OwnerId, shards: &[ShardId], order: Order) -> Result<u64> {
+        claim::claim(&self.work, owner, shards, order).await
     }
 
     async fn delete(&self, prefix: Prefix) -> Result {

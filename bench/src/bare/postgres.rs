@@ -4,9 +4,10 @@ mod claim;
 mod drain;
 mod emit;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use pillarbox::{Outbox, OwnerId, PostgresStore, ShardId, Store, TablePrefix};
+use pillarbox::store::Order;
+use pillarbox::{EventId, Outbox, OwnerId, PostgresStore, ShardId, Store, TablePrefix};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{AssertSqlSafe, PgPool, Row as _};
 
@@ -19,9 +20,10 @@ const CONNECTIONS: u32 = 32;
 /// Ids look like ULIDs and grow, as those of the library do.
 const LOAD: &str = "
 insert into {p}outbox_event (
-    event_id, event_type, aggregate_type, aggregate_id, payload, status, done_at)
+    event_id, event_type, aggregate_type, aggregate_id, partition_key, payload, status,
+    done_at)
 select
-    '01J' || lpad(n::text, 23, '0'), 'order.placed', 'order', (n % $3)::text,
+    '01J' || lpad(n::text, 23, '0'), 'order.placed', 'order', (n % greatest($3, 1))::text, case $3 when 0 then '' end,
     json_build_object('order_id', n, 'note', $4::text),
     $5, case $5 when 1 then clock_timestamp() end
 from generate_series($1, $1 + $2 - 1) n";
@@ -155,6 +157,10 @@ impl Database for PostgresBench {
         emit::transact(self, order, emit).await
     }
 
+    async fn emit(&self, outbox: &Outbox, order: i64, keyed: bool) -> Result<(EventId, Instant)> {
+        emit::emit(self, outbox, order, keyed).await
+    }
+
     async fn transact_many(&self, first: i64, count: u32, emit: Emit) -> Result {
         emit::transact_many(self, first, count, emit).await
     }
@@ -163,8 +169,8 @@ impl Database for PostgresBench {
         drain::drain(&self.bare, &shards, ending).await
     }
 
-    async fn claim(&self, owner: &OwnerId, shards: &[ShardId]) -> Result<u64> {
-        claim::claim(&self.bare, owner, shards).await
+    async fn claim(&self, owner: &OwnerId, shards: &[ShardId], order: Order) -> Result<u64> {
+        claim::claim(&self.bare, owner, shards, order).await
     }
 
     async fn delete(&self, prefix: Prefix) -> Result {

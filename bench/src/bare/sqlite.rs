@@ -4,9 +4,10 @@ mod claim;
 mod drain;
 mod emit;
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf, sync::Arc, time::Instant};
 
-use pillarbox::{Outbox, OwnerId, ShardId, SqliteStore, Store, TablePrefix};
+use pillarbox::store::Order;
+use pillarbox::{EventId, Outbox, OwnerId, ShardId, SqliteStore, Store, TablePrefix};
 use sqlx::{AssertSqlSafe, Row as _, SqlitePool, sqlite::SqliteRow};
 
 use super::{BARE, Database, Emit, Ending, Held, Index, Load, OURS, Prefix};
@@ -14,12 +15,13 @@ use crate::{Result, event::NOTE, round::Used};
 
 const LOAD: &str = "
 insert into {p}outbox_event (
-    event_id, event_type, aggregate_type, aggregate_id, payload, status, done_at)
+    event_id, event_type, aggregate_type, aggregate_id, partition_key, payload, status,
+    done_at)
 with recursive numbers (n) as (
     select ?1 union all select n + 1 from numbers where n < ?1 + ?2 - 1
 )
 select
-    '01J' || printf('%023d', n), 'order.placed', 'order', n % ?3,
+    '01J' || printf('%023d', n), 'order.placed', 'order', n % max(?3, 1), case ?3 when 0 then '' end,
     json_object('order_id', n, 'note', ?4),
     ?5, case ?5 when 1 then
         cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000 end
@@ -139,6 +141,10 @@ impl Database for SqliteBench {
         emit::transact(self, order, emit).await
     }
 
+    async fn emit(&self, outbox: &Outbox, order: i64, keyed: bool) -> Result<(EventId, Instant)> {
+        emit::emit(self, outbox, order, keyed).await
+    }
+
     async fn transact_many(&self, first: i64, count: u32, emit: Emit) -> Result {
         emit::transact_many(self, first, count, emit).await
     }
@@ -147,8 +153,8 @@ impl Database for SqliteBench {
         drain::drain(&self.pool, ending).await
     }
 
-    async fn claim(&self, owner: &OwnerId, _shards: &[ShardId]) -> Result<u64> {
-        claim::claim(&self.pool, owner).await
+    async fn claim(&self, owner: &OwnerId, _shards: &[ShardId], order: Order) -> Result<u64> {
+        claim::claim(&self.pool, owner, order).await
     }
 
     async fn delete(&self, prefix: Prefix) -> Result {

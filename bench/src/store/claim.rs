@@ -12,10 +12,10 @@ use pillarbox::store::{Claim, Order, Pending, RowLease, RowVerdict, SettleRows};
 use pillarbox::{OwnerId, ShardId, Store, Verdict};
 use tokio::time::sleep;
 
-use super::{Bench, Case, shards};
 use crate::{
     Result,
     bare::{BARE, BATCH, Database, OURS, fill},
+    case::{Bench, Case, shards},
     figure::{Goal, Unit},
     round::{Sample, by_turns, measure, side_by_side},
 };
@@ -31,7 +31,7 @@ const MOST_PAUSES: u32 = 5000;
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Ours(Order),
-    Bare,
+    Bare(Order),
 }
 
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
@@ -49,9 +49,10 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, claimers: usize) -> Result 
     let database = &bench.database.workers(claimers).await?;
     let backlog = bench.scale().claimed;
     let store = database.store(OURS)?;
-    let ways = [Way::Ours(Order::Key), Way::Ours(Order::None), Way::Bare];
-    let samples = by_turns(bench.scale().rounds, &ways, async |way| {
-        let prefix = if way == Way::Bare { BARE } else { OURS };
+    let orders = [Order::Key, Order::None];
+    let ways = orders.map(|order| [Way::Ours(order), Way::Bare(order)]);
+    let samples = by_turns(bench.scale().rounds, ways.as_flattened(), async |way| {
+        let prefix = if matches!(way, Way::Bare(_)) { BARE } else { OURS };
         fill(database, prefix, backlog).await?;
         let sample = drain(database, &store, way, claimers, backlog.into()).await?;
         let left = database.count(prefix, 0).await?;
@@ -62,12 +63,12 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, claimers: usize) -> Result 
         Ok(sample)
     })
     .await?;
-    let [ordered, free, bare] = &samples[..] else { return Err("a way is missing".into()) };
-    for (ours, order) in [(ordered, "in order of key"), (free, "in any order")] {
+    for (pair, order) in samples.chunks_exact(2).zip(["in order of key", "in any order"]) {
+        let [ours, bare] = pair else { return Err("a way is missing".into()) };
         let case = Case {
             name: &format!("{name}, {order}"),
             unit: Unit::Events,
-            against: "a hand-written claim in any order, and a delete",
+            against: "the same claim by hand, heads by `not exists`, and a delete",
             goal: Some(Goal::AtLeast(0.8)),
         };
         let figure = bench.figure(case, ours, bare)?;
@@ -89,15 +90,20 @@ async fn drain<D: Database>(
         let mut shards = shards.clone();
         let start = part * shards.len() / claimers;
         shards.rotate_left(start);
-        let mut claimer = Claimer { store: Arc::clone(store), owner: OwnerId::generate(), shards };
+        let (Way::Ours(order) | Way::Bare(order)) = way;
+        let mut claimer = Claimer::new(Arc::clone(store), shards, order);
         let (database, claimed) = (database.clone(), Arc::clone(&claimed));
         async move {
             // A claim that finds nothing is no proof: a key's head may be in other hands.
             let (mut own, mut pauses) = (0, 0);
             while claimed.load(Ordering::Relaxed) < backlog {
                 let count = match way {
-                    Way::Ours(order) => claimer.claim_and_delete(order).await?,
-                    Way::Bare => database.claim(&claimer.owner, &claimer.shards).await?,
+                    Way::Ours(_) => claimer.claim_and_delete().await?,
+                    Way::Bare(_) => {
+                        let Claim { owner, shards, .. } = &mut claimer.wish;
+                        shards.rotate_left(1);
+                        database.claim(owner, shards, order).await?
+                    }
                 };
                 pauses = if count == 0 { pauses + 1 } else { 0 };
                 if pauses > MOST_PAUSES {
@@ -108,7 +114,6 @@ async fn drain<D: Database>(
                 }
                 claimed.fetch_add(count, Ordering::Relaxed);
                 own += count;
-                claimer.turn();
             }
             Ok(own)
         }
@@ -120,29 +125,25 @@ async fn drain<D: Database>(
 #[derive(Clone, Debug)]
 pub(super) struct Claimer {
     pub(super) store: Arc<dyn Store>,
-    pub(super) owner: OwnerId,
-    pub(super) shards: Vec<ShardId>,
+    pub(super) wish: Claim,
 }
 
 impl Claimer {
-    /// Lets the next shard be the first, so that none is always the last.
-    pub(super) fn turn(&mut self) {
-        self.shards.rotate_left(1);
+    pub(super) fn new(store: Arc<dyn Store>, shards: Vec<ShardId>, order: Order) -> Self {
+        let owner = OwnerId::generate();
+        let wish = Claim { owner, length: LEASE, shards, after: None, limit: BATCH, order };
+        Self { store, wish }
     }
 
-    pub(super) async fn claim(&self, order: Order, limit: u32) -> Result<Vec<Pending>> {
-        let claim = Claim {
-            owner: self.owner.clone(),
-            length: LEASE,
-            shards: self.shards.clone(),
-            limit,
-            order,
-        };
-        Ok(self.store.claim(&claim).await?)
+    /// Claims, and turns to where the next claim begins.
+    pub(super) async fn claim(&mut self) -> Result<Vec<Pending>> {
+        let rows = self.store.claim(&self.wish).await?;
+        self.wish.turn(&rows);
+        Ok(rows)
     }
 
-    pub(super) async fn claim_and_delete(&self, order: Order) -> Result<u64> {
-        let rows = self.claim(order, BATCH).await?;
+    pub(super) async fn claim_and_delete(&mut self) -> Result<u64> {
+        let rows = self.claim().await?;
         if rows.is_empty() {
             return Ok(0);
         }
@@ -152,7 +153,7 @@ impl Claimer {
             settled_by: Some("order.placed".to_owned()),
         };
         let verdicts = rows.iter().map(verdict).collect();
-        let settle = SettleRows { owner: self.owner.clone(), verdicts };
+        let settle = SettleRows { owner: self.wish.owner.clone(), verdicts };
         Ok(self.store.settle_rows(&settle).await?.len().try_into()?)
     }
 }

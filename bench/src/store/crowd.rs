@@ -1,12 +1,15 @@
 //! What rows in the way cost those who look for due ones: done rows, dead rows, a blocked key.
 
-use pillarbox::store::{Order, Read, RowLease, ShardRead};
-use pillarbox::{OwnerId, Seq};
+use std::sync::Arc;
 
-use super::{Bench, Case, claim::Claimer, shards};
+use pillarbox::store::{Order, Read, RowLease, ShardRead};
+use pillarbox::{Seq, ShardId, Store};
+
+use super::claim::Claimer;
 use crate::{
     Result,
     bare::{BATCH, Database, Held, Load, Prefix},
+    case::{Bench, Case, shards},
     event::KEYS,
     figure::{Goal, Unit},
     round::{Sample, by_turns, measure},
@@ -96,6 +99,9 @@ async fn lay_out<D: Database>(database: &D, crowd: Crowd, due: u32) -> Result<Op
     database.load(CROWDED, Load { first: 1, count, keys, status }).await?;
     let mut held: Option<Held> = Some(Box::new(()));
     if matches!(crowd, Crowd::Deleted(_)) {
+        // The other one has a floor to stand on, too.
+        database.load(CLEAN, Load { first: 1, count: 1, keys, status }).await?;
+        database.delete(CLEAN).await?;
         held = database.hold().await?;
         database.delete(CROWDED).await?;
     }
@@ -110,33 +116,42 @@ async fn lay_out<D: Database>(database: &D, crowd: Crowd, due: u32) -> Result<Op
 /// One of the two tables, and who looks there.
 struct Side {
     prefix: Prefix,
-    claimer: Claimer,
+    store: Arc<dyn Store>,
+    shards: Vec<ShardId>,
 }
 
 impl Side {
     async fn of<D: Database>(database: &D, prefix: Prefix) -> Result<Self> {
         let store = database.store(prefix)?;
         let shards = shards(&store).await?;
-        Ok(Self { prefix, claimer: Claimer { store, owner: OwnerId::generate(), shards } })
+        Ok(Self { prefix, store, shards })
     }
 
     async fn look(&self, look: Look, floor: Seq) -> Result<usize> {
-        let limit = DUE;
         match look {
             Look::Read | Look::ReadAboveFloor => {
-                let shards = self.claimer.shards.iter();
+                let shards = self.shards.iter();
                 let shards = shards.map(|shard| ShardRead { shard: *shard, floor }).collect();
-                Ok(self.claimer.store.read(&Read { shards, limit: BATCH }).await?.len())
+                Ok(self.store.read(&Read { shards, limit: BATCH }).await?.len())
             }
             Look::Claim(order) => self.claim_and_release(order).await,
-            Look::ClaimOnce => Ok(self.claimer.claim(Order::Key, limit).await?.len()),
+            Look::ClaimOnce => {
+                let mut claimer = self.claimer(Order::Key);
+                claimer.wish.limit = DUE;
+                Ok(claimer.claim().await?.len())
+            }
         }
     }
 
+    fn claimer(&self, order: Order) -> Claimer {
+        Claimer::new(Arc::clone(&self.store), self.shards.clone(), order)
+    }
+
     async fn claim_and_release(&self, order: Order) -> Result<usize> {
-        let rows = self.claimer.claim(order, BATCH).await?;
+        let mut claimer = self.claimer(order);
+        let rows = claimer.claim().await?;
         let leases: Vec<RowLease> = rows.iter().map(RowLease::from).collect();
-        let released = self.claimer.store.release_rows(&self.claimer.owner, &leases).await?;
+        let released = self.store.release_rows(&claimer.wish.owner, &leases).await?;
         if released != u64::try_from(leases.len())? {
             return Err(format!("{released} rows released of {}", leases.len()).into());
         }
@@ -158,8 +173,8 @@ async fn case<D: Database>(
     let looks = if look == Look::ClaimOnce { 1 } else { bench.scale().looks };
     let samples = by_turns(bench.scale().rounds, &[crowded, clean], async |side| {
         let floor = match (look, crowd) {
-            (Look::ReadAboveFloor, Crowd::Deleted(count)) if side.prefix == CROWDED => {
-                Seq(count.into())
+            (Look::ReadAboveFloor, Crowd::Deleted(count)) => {
+                Seq(if side.prefix == CROWDED { count.into() } else { 1 })
             }
             _ => Seq::START,
         };
@@ -172,7 +187,8 @@ async fn case<D: Database>(
     let [crowded, clean] = &samples[..] else { return Err("a way is missing".into()) };
     let goal = match (look, crowd) {
         (_, Crowd::Done(_)) => Some(Goal::AtMost(1.5)),
-        (Look::ReadAboveFloor, Crowd::Deleted(_)) => Some(Goal::AtMost(2.0)),
+        (Look::ReadAboveFloor | Look::ClaimOnce, Crowd::Deleted(_)) => Some(Goal::AtMost(2.0)),
+        (Look::Claim(Order::Key), Crowd::OneKey(_)) => Some(Goal::AtMost(1.5)),
         _ => None,
     };
     let against = "the same on a table with nothing in the way";

@@ -5,10 +5,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use pillarbox::store::{Join, Lease, Mode, Pending, Read, Settle, Settlement, ShardRead, Take};
 use pillarbox::{Epoch, OwnerId, Seq, ShardId, Store};
 
-use super::{Bench, Case, shards};
 use crate::{
     Result,
     bare::{BARE, BATCH, Database, Ending, OURS, fill},
+    case::{Bench, Case, shards},
     figure::{Goal, Unit},
     round::{Sample, by_turns, measure, side_by_side},
 };

@@ -5,10 +5,10 @@ use std::sync::{
     atomic::{AtomicI64, Ordering},
 };
 
-use super::{Bench, Case};
 use crate::{
     Result,
     bare::{Database, Emit, OURS},
+    case::{Bench, Case},
     figure::{Goal, Unit},
     round::{Sample, by_turns, measure, repeat},
 };

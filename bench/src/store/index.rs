@@ -1,9 +1,9 @@
 //! What each index costs an insert.
 
-use super::{Bench, Case};
 use crate::{
     Result,
     bare::{Database, Index, Load, Prefix},
+    case::{Bench, Case},
     event::KEYS,
     figure::Unit,
     round::{Sample, by_turns, measure},

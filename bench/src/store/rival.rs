@@ -1,7 +1,6 @@
 //! Business transactions beside claims: whether claims make them wait, or fail.
 
 use std::{
-    error::Error,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
@@ -9,21 +8,24 @@ use std::{
     time::Duration,
 };
 
-use pillarbox::{OwnerId, Store, store::Order};
-use tokio::{task::JoinSet, time::sleep};
+use pillarbox::{Store, store::Order};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{Bench, Case, claim::Claimer, shards};
+use super::claim::Claimer;
 use crate::{
     Result,
     bare::{BATCH, Database, Emit, OURS},
+    case::{Bench, Case, shards},
     figure::{Goal, Unit},
-    round::{Sample, Spread, by_turns, quantile, timed},
+    round::{Sample, Spread, by_turns, is_deadlock, quantile, timed},
 };
 
 /// Writers, and claimers beside them.
 const SIDE: usize = 8;
-/// A relay claims again at once after a full batch only, else it waits to be woken.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Each writer begins a transaction so often: a machine that is busy to the brim would tell how it
+/// shares its cores out, not who waits for whom.
+const PACE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
@@ -31,33 +33,44 @@ enum Way {
     Alone,
 }
 
+/// A relay claims again at once after a full batch only, else it waits: half a second, unless it is
+/// woken. So often it is not woken, and far more often than that.
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
-    let name = "emit one per transaction beside 8 claimers, p99";
-    if !D::HAS_RIVALS || !bench.wants(name) {
+    let contended = bench.scale().contended;
+    case(bench, Duration::from_millis(100), contended, Some(Goal::MoreByAtMost(5000.0))).await?;
+    case(bench, Duration::from_millis(20), contended / 5, None).await
+}
+
+async fn case<D: Database>(
+    bench: &mut Bench<'_, D>,
+    pause: Duration,
+    contended: u32,
+    goal: Option<Goal>,
+) -> Result {
+    let every = pause.as_millis();
+    let name =
+        format!("emit one per transaction, 800 tx/s, beside 8 that claim every {every} ms, p99");
+    if !D::HAS_RIVALS || !bench.wants(&name) {
         return Ok(());
     }
     let database = &bench.database.workers(SIDE).await?;
     let scale = *bench.scale();
-    let each = u64::from(scale.contended) / u64::try_from(scale.rounds * SIDE)?;
+    let each = u64::from(contended) / u64::try_from(scale.rounds * SIDE)?;
     let counts = Arc::new(Counts::default());
     let store = database.store(OURS)?;
     let mut medians = (Vec::new(), Vec::new());
     let samples = by_turns(scale.rounds, &[Way::BesideClaims, Way::Alone], async |way| {
         // Deadlocks are what needs many; alone, fewer transactions tell a p99 as well.
         let each = if way == Way::Alone { each.div_ceil(5) } else { each };
-        let times = round(database, &store, way, each, &counts).await?;
+        let rivals = (way == Way::BesideClaims).then_some(pause);
+        let times = round(database, &store, rivals, each, &counts).await?;
         let median = quantile(&times, 0.5).as_secs_f64() * 1e6;
         if way == Way::Alone { &mut medians.1 } else { &mut medians.0 }.push(median);
         Ok(Sample::of_time(quantile(&times, 0.99)))
     })
     .await?;
     let [beside, alone] = &samples[..] else { return Err("a way is missing".into()) };
-    let case = Case {
-        name,
-        unit: Unit::Micros,
-        against: "the same without claimers",
-        goal: Some(Goal::OursAtMost(5000.0)),
-    };
+    let case = Case { name: &name, unit: Unit::Micros, against: "the same without claimers", goal };
     let mut figure = bench.figure(case, beside, alone)?;
     let median = |medians| Spread::of(medians).map_or(0.0, |spread| spread.median);
     figure.notes = vec![
@@ -97,18 +110,20 @@ impl std::fmt::Display for Counts {
 async fn round<D: Database>(
     database: &D,
     store: &Arc<dyn Store>,
-    way: Way,
+    rivals: Option<Duration>,
     each: u64,
     counts: &Arc<Counts>,
 ) -> Result<Vec<Duration>> {
     database.clear().await?;
     let before = counts.claimed.load(Ordering::Relaxed);
     let stop = Arc::new(AtomicBool::new(false));
-    let claimers = if way == Way::BesideClaims { SIDE } else { 0 };
-    let rivals = claim_until(store, claimers, &stop, counts).await?;
+    let claimers = match rivals {
+        Some(pause) => claim_until(store, pause, &stop, counts).await?,
+        None => JoinSet::new(),
+    };
     let times = write(database, each, counts).await;
     stop.store(true, Ordering::Relaxed);
-    for ended in rivals.join_all().await {
+    for ended in claimers.join_all().await {
         ended?;
     }
     let times = times?;
@@ -118,7 +133,7 @@ async fn round<D: Database>(
         let written = times.len();
         return Err(format!("{written} events written, {claimed} claimed, {left} left").into());
     }
-    if way == Way::BesideClaims {
+    if rivals.is_some() {
         counts.written.fetch_add(times.len().try_into()?, Ordering::Relaxed);
     }
     Ok(times)
@@ -134,7 +149,10 @@ async fn write<D: Database>(
         let (database, next, counts) = (database.clone(), Arc::clone(&next), Arc::clone(counts));
         async move {
             let mut times = Vec::new();
+            let mut pace = interval(PACE);
+            pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
             while u64::try_from(times.len())? < each {
+                pace.tick().await;
                 let order = next.fetch_add(1, Ordering::Relaxed);
                 let (done, took) = timed(database.transact(order, Emit::Ours)).await;
                 if counts.met_deadlock(done)?.is_some() {
@@ -154,30 +172,25 @@ async fn write<D: Database>(
 
 async fn claim_until(
     store: &Arc<dyn Store>,
-    claimers: usize,
+    pause: Duration,
     stop: &Arc<AtomicBool>,
     counts: &Arc<Counts>,
 ) -> Result<JoinSet<Result>> {
     let mut shards = shards(store).await?;
     let mut rivals = JoinSet::new();
-    for _ in 0..claimers {
-        let start = shards.len() / claimers;
+    for _ in 0..SIDE {
+        let start = shards.len() / SIDE;
         shards.rotate_left(start);
-        let mut claimer = Claimer {
-            store: Arc::clone(store),
-            owner: OwnerId::generate(),
-            shards: shards.clone(),
-        };
+        let mut claimer = Claimer::new(Arc::clone(store), shards.clone(), Order::Key);
         let (stop, counts) = (Arc::clone(stop), Arc::clone(counts));
         rivals.spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                let claimed = counts.met_deadlock(claimer.claim_and_delete(Order::Key).await)?;
+                let claimed = counts.met_deadlock(claimer.claim_and_delete().await)?;
                 let claimed = claimed.unwrap_or(0);
                 counts.claims.fetch_add(1, Ordering::Relaxed);
                 counts.claimed.fetch_add(claimed, Ordering::Relaxed);
-                claimer.turn();
                 if claimed < BATCH.into() {
-                    sleep(PAUSE).await;
+                    sleep(pause).await;
                 }
             }
             Ok(())
@@ -198,16 +211,4 @@ impl Counts {
             Err(error) => Err(error),
         }
     }
-}
-
-/// Whether the database chose this one as the victim: PostgreSQL says 40P01, MySQL's 1213 is 40001.
-fn is_deadlock(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(sqlx::Error::Database(answer)) = error.downcast_ref() {
-            return matches!(answer.code().as_deref(), Some("40P01" | "40001"));
-        }
-        next = error.source();
-    }
-    false
 }

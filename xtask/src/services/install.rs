@@ -12,7 +12,12 @@ use crate::{
 };
 
 /// Programs the tests themselves start, and the Debian packages they come from.
-const TOOLS: [(&str, &str); 2] = [("psql", "postgresql-client"), ("sqlite3", "sqlite3")];
+pub(super) const TOOLS: [(&str, &str); 4] = [
+    ("psql", "postgresql-client"),
+    ("sqlite3", "sqlite3"),
+    ("faketime", "faketime"),
+    ("pgbouncer", "pgbouncer"),
+];
 
 /// Installs what is missing where we may, or says what to install.
 pub(super) fn ensure(wanted: &[&dyn Service]) -> Result {

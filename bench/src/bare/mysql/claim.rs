@@ -1,19 +1,25 @@
 //! Lease a batch row by row, then delete it.
 
-use pillarbox::{OwnerId, ShardId};
+use pillarbox::{OwnerId, ShardId, store::Order};
 use sqlx::{AssertSqlSafe, MySqlPool};
 
 use super::drain::{Event, seqs};
-use crate::{Result, bare::BATCH};
+use crate::{Result, bare::BATCH, round::is_deadlock};
 
-/// In the order of the index, so that no more rows are locked than are wanted.
+/// In the order of the index, so that no more rows are locked than are wanted; `{which}` narrows
+/// them down.
 const PICK: &str = "
-select seq, event_id, event_type, aggregate_id, payload
-from bare_outbox_event force index (bare_outbox_event_pending)
-where pending_shard = ? and (locked_until is null or locked_until < utc_timestamp(6))
-order by seq
+select e.seq, e.event_id, e.event_type, e.aggregate_id, e.payload
+from bare_outbox_event e force index (bare_outbox_event_pending)
+where e.pending_shard = ? and (e.locked_until is null or e.locked_until < utc_timestamp(6)) {which}
+order by e.seq
 limit ?
 for update skip locked";
+
+/// The way one writes it at first: no older row of the key waits.
+const HEADS: &str = "and not exists (
+    select 1 from bare_outbox_event o force index (bare_outbox_event_key)
+    where o.pending_shard = e.shard and o.pending_key = e.ordering_key and o.seq < e.seq)";
 
 const LEASE: &str = "
 update bare_outbox_event
@@ -21,11 +27,31 @@ set locked_until = utc_timestamp(6) + interval 1 minute, lock_token = lock_token
 
 const DELETE: &str = "delete from bare_outbox_event where status in (0, 2, 4)";
 
-/// Takes of the first shard that has something.
-pub(super) async fn claim(pool: &MySqlPool, owner: &OwnerId, shards: &[ShardId]) -> Result<u64> {
+/// Takes of the first shard that has something. Claims by hand deadlock with each other when they
+/// ask for heads; the loser takes nothing this time.
+pub(super) async fn claim(
+    pool: &MySqlPool,
+    owner: &OwnerId,
+    shards: &[ShardId],
+    order: Order,
+) -> Result<u64> {
+    match claim_once(pool, owner, shards, order).await {
+        Err(error) if is_deadlock(&*error) => Ok(0),
+        claimed => claimed,
+    }
+}
+
+async fn claim_once(
+    pool: &MySqlPool,
+    owner: &OwnerId,
+    shards: &[ShardId],
+    order: Order,
+) -> Result<u64> {
+    let pick = PICK.replace("{which}", if order == Order::Key { HEADS } else { "" });
     for shard in shards {
         let mut tx = pool.begin().await?;
-        let rows = sqlx::query(PICK).bind(shard.0).bind(BATCH).fetch_all(&mut *tx).await?;
+        let pick = sqlx::query(AssertSqlSafe(pick.clone())).bind(shard.0).bind(BATCH);
+        let rows = pick.fetch_all(&mut *tx).await?;
         let batch: Vec<Event> = rows.iter().map(Event::of).collect::<Result<_>>()?;
         if batch.is_empty() {
             tx.rollback().await?;

@@ -1,10 +1,11 @@
 //! Lease a batch row by row, then delete it.
 
-use pillarbox::{OwnerId, ShardId};
-use sqlx::{PgPool, Row as _, postgres::PgRow};
+use pillarbox::{OwnerId, ShardId, store::Order};
+use sqlx::{AssertSqlSafe, PgPool, Row as _, postgres::PgRow};
 
 use crate::{Result, bare::BATCH};
 
+/// Due rows; `{which}` narrows them down.
 const CLAIM: &str = "
 with due as materialized (
     select e.ctid
@@ -13,7 +14,7 @@ with due as materialized (
         select e.ctid
         from bare_outbox_event e
         where e.shard = want.shard and e.status in (0, 2, 4)
-          and (e.locked_until is null or e.locked_until < clock_timestamp())
+          and (e.locked_until is null or e.locked_until < clock_timestamp()) {which}
         order by e.seq
         limit (select $3)
         for update skip locked
@@ -25,6 +26,12 @@ set locked_by = $1, locked_until = clock_timestamp() + interval '1 minute',
     lock_token = e.lock_token + 1
 where e.ctid = any(array(select ctid from due))
 returning e.shard, e.seq, e.event_id, e.event_type, e.aggregate_id, e.payload::text as payload";
+
+/// The way one writes it at first: no older row of the key waits.
+const HEADS: &str = "and not exists (
+    select 1 from bare_outbox_event o
+    where o.shard + 0 = e.shard and o.ordering_key = e.ordering_key and o.seq < e.seq
+      and o.status in (0, 2, 4))";
 
 const DELETE: &str = "
 delete from bare_outbox_event e
@@ -38,9 +45,15 @@ struct Event {
     _parts: [String; 4],
 }
 
-pub(super) async fn claim(pool: &PgPool, owner: &OwnerId, shards: &[ShardId]) -> Result<u64> {
+pub(super) async fn claim(
+    pool: &PgPool,
+    owner: &OwnerId,
+    shards: &[ShardId],
+    order: Order,
+) -> Result<u64> {
+    let which = if order == Order::Key { HEADS } else { "" };
     let shards: Vec<i16> = shards.iter().map(|shard| shard.0).collect();
-    let rows = sqlx::query(CLAIM)
+    let rows = sqlx::query(AssertSqlSafe(CLAIM.replace("{which}", which)))
         .bind(owner.as_str())
         .bind(shards)
         .bind(i64::from(BATCH))

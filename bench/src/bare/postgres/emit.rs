@@ -1,10 +1,13 @@
 //! Transactions with an event, by the library and by hand.
 
-use pillarbox::EventId;
+use std::time::Instant;
+
+use pillarbox::{EventId, Outbox};
 use sqlx::PgConnection;
 
 use super::PostgresBench;
-use crate::{Result, bare::Emit, event::OrderPlaced};
+use crate::bare::{Emit, emit_order};
+use crate::{Result, event::OrderPlaced, round::now};
 
 const BUSINESS: &str = "insert into business (id, total) values ($1, $2)";
 
@@ -51,6 +54,19 @@ async fn insert(tx: &mut PgConnection, sql: &'static str, order: i64) -> Result 
         .execute(tx)
         .await?;
     Ok(())
+}
+
+pub(super) async fn emit(
+    bench: &PostgresBench,
+    outbox: &Outbox,
+    order: i64,
+    keyed: bool,
+) -> Result<(EventId, Instant)> {
+    let mut tx = outbox.begin(&bench.pool).await?;
+    sqlx::query(BUSINESS).bind(order).bind(1999_i64).execute(&mut *tx).await?;
+    let id = emit_order(&mut tx, order, keyed).await?;
+    tx.commit().await?;
+    Ok((id, now()))
 }
 
 pub(super) async fn transact_many(

@@ -1,24 +1,31 @@
 //! Lease a batch row by row, then delete it.
 
-use pillarbox::OwnerId;
-use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
+use pillarbox::{OwnerId, store::Order};
+use sqlx::{AssertSqlSafe, Row as _, SqlitePool, sqlite::SqliteRow};
 
 use crate::{Result, bare::BATCH};
 
+/// Due rows; `{which}` narrows them down.
 const CLAIM: &str = "
 update bare_outbox_event
 set locked_by = ?1, lock_token = lock_token + 1,
     locked_until =
         cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000 + 60000000
 where seq in (
-    select seq from bare_outbox_event
+    select e.seq from bare_outbox_event e
     where shard = 0 and status in (0, 2, 4)
       and (locked_until is null or locked_until <
-          cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000)
-    order by seq
+          cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000) {which}
+    order by e.seq
     limit ?2
 )
 returning seq, event_id, event_type, aggregate_id, payload";
+
+/// The way one writes it at first: no older row of the key waits.
+const HEADS: &str = "and not exists (
+    select 1 from bare_outbox_event o
+    where o.shard = 0 and o.ordering_key = e.ordering_key and o.seq < e.seq
+      and o.status in (0, 2, 4))";
 
 const DELETE: &str = "
 delete from bare_outbox_event
@@ -30,8 +37,10 @@ struct Event {
     _parts: [String; 4],
 }
 
-pub(super) async fn claim(pool: &SqlitePool, owner: &OwnerId) -> Result<u64> {
-    let rows = sqlx::query(CLAIM).bind(owner.as_str()).bind(BATCH).fetch_all(pool).await?;
+pub(super) async fn claim(pool: &SqlitePool, owner: &OwnerId, order: Order) -> Result<u64> {
+    let claim = CLAIM.replace("{which}", if order == Order::Key { HEADS } else { "" });
+    let rows =
+        sqlx::query(AssertSqlSafe(claim)).bind(owner.as_str()).bind(BATCH).fetch_all(pool).await?;
     let batch: Vec<Event> = rows.iter().map(event).collect::<Result<_>>()?;
     if batch.is_empty() {
         return Ok(0);

@@ -1,10 +1,13 @@
 //! Transactions with an event, by the library and by hand.
 
-use pillarbox::EventId;
+use std::time::Instant;
+
+use pillarbox::{EventId, Outbox};
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
 
 use super::SqliteBench;
-use crate::{Result, bare::Emit, event::OrderPlaced};
+use crate::bare::{Emit, emit_order};
+use crate::{Result, event::OrderPlaced, round::now};
 
 const BEGIN: &str = "begin immediate";
 
@@ -52,6 +55,19 @@ async fn insert(tx: &mut SqliteConnection, sql: &'static str, order: i64) -> Res
         .execute(tx)
         .await?;
     Ok(())
+}
+
+pub(super) async fn emit(
+    bench: &SqliteBench,
+    outbox: &Outbox,
+    order: i64,
+    keyed: bool,
+) -> Result<(EventId, Instant)> {
+    let mut tx = outbox.begin(&bench.pool).await?;
+    sqlx::query(BUSINESS).bind(order).bind(1999_i64).execute(&mut *tx).await?;
+    let id = emit_order(&mut tx, order, keyed).await?;
+    tx.commit().await?;
+    Ok((id, now()))
 }
 
 pub(super) async fn transact_many(

@@ -1,0 +1,67 @@
+//! A case: what is compared with what, on one database.
+
+use std::sync::Arc;
+
+use pillarbox::{ShardId, Store};
+
+use crate::{
+    Result,
+    args::Options,
+    bare::Database,
+    figure::{Figure, Goal, Title, Unit},
+    round::Sample,
+    scale::Scale,
+};
+
+/// One database under measurement, and what was found so far.
+pub(crate) struct Bench<'a, D> {
+    pub(crate) database: &'a D,
+    pub(crate) options: &'a Options,
+    pub(crate) figures: Vec<Figure>,
+}
+
+impl<D: Database> Bench<'_, D> {
+    pub(crate) fn scale(&self) -> &Scale {
+        &self.options.scale
+    }
+
+    pub(crate) fn wants(&self, case: &str) -> bool {
+        self.options.wants_case(case)
+    }
+
+    /// Makes a figure of samples taken by turns.
+    pub(crate) fn figure(
+        &self,
+        case: Case<'_>,
+        ours: &[Sample],
+        limit: &[Sample],
+    ) -> Result<Figure> {
+        let title = Title {
+            case: case.name.to_owned(),
+            store: D::NAME,
+            server: self.database.server().to_owned(),
+            unit: case.unit,
+            against: case.against.to_owned(),
+            goal: case.goal,
+        };
+        Ok(Figure::new(title, ours, limit).ok_or("no round was run")?)
+    }
+
+    pub(crate) fn report(&mut self, figure: Figure) {
+        eprintln!("{}", figure.line());
+        self.figures.push(figure);
+    }
+}
+
+/// What is compared with what.
+pub(crate) struct Case<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) unit: Unit,
+    pub(crate) against: &'a str,
+    pub(crate) goal: Option<Goal>,
+}
+
+pub(crate) async fn shards(store: &Arc<dyn Store>) -> Result<Vec<ShardId>> {
+    let count = i16::try_from(store.layout().await?.shards.get())?;
+    Ok((0..count).map(ShardId).collect())
+}

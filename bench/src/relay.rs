@@ -1,0 +1,13 @@
+//! The relay's cases.
+
+mod drain;
+mod latency;
+mod steady;
+
+use crate::{Result, bare::Database, case::Bench};
+
+pub(crate) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
+    drain::run(bench).await?;
+    steady::run(bench).await?;
+    latency::run(bench).await
+}

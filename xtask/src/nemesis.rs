@@ -1,0 +1,21 @@
+//! The shows: real relay processes on private servers, and what it takes to break them.
+
+use std::process::Command;
+
+use crate::{
+    Result, args::NemesisOptions, command::cargo, metadata::Metadata, services::Services,
+    step::Steps,
+};
+
+/// `cargo xtask nemesis`.
+pub(crate) fn run(options: &NemesisOptions) -> Result {
+    let mut steps = Steps::default();
+    steps.run("build", cargo("build --release -p nemesis"))?;
+    let target = Metadata::load()?.target_directory()?;
+    let services = Services::up(options.after)?;
+
+    let mut nemesis = Command::new(target.join("release/nemesis"));
+    nemesis.arg("show").args(&options.words);
+    services.announce_to(&mut nemesis);
+    steps.run("nemesis", nemesis).map_err(|error| services.explain(&*error))
+}
