@@ -1,38 +1,105 @@
-//! A relay as a process of its own: `nemesis URL LOG` appends a line per delivery to LOG.
+//! `nemesis show [--quick] [--store NAME]… [--seed N] [show…]` tries to break the promise.
+//!
+//! `nemesis relay ORDERS` and `nemesis write ORDERS` are the processes it starts.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
-use std::sync::Arc;
+#![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
-use nemesis::{Step, settings};
-use pillarbox::{Cx, Failure, Listeners, Relay};
+use std::process::ExitCode;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use nemesis::place::Server;
+use nemesis::process::Program;
+use nemesis::show::{Scale, Set, Show};
+use nemesis::table::{Verdict, text};
+use nemesis::{Result, relay};
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let mut args = std::env::args().skip(1);
-    let (Some(url), Some(log)) = (args.next(), args.next()) else {
-        return Err("usage: nemesis STORE_URL DELIVERY_LOG".into());
-    };
-    let store = pillarbox::connect(&url).await?;
-    let log = Arc::new(OpenOptions::new().create(true).append(true).open(log)?);
-    let listeners = Listeners::new().on(move |step: Step, cx: Cx| {
-        let log = Arc::clone(&log);
-        async move { note(&log, &step, &cx) }
-    });
-    Relay::shared(store, listeners).settings(settings::hurried()).run_until(forever()).await?;
-    Ok(())
+async fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-/// One write per line: what the kernel has, a kill cannot take back.
-fn note(mut log: &File, step: &Step, cx: &Cx) -> std::result::Result<(), Failure> {
-    let line = format!("{} {} {}\n", step.account, step.n, cx.id());
-    Ok(log.write_all(line.as_bytes())?)
+async fn run(args: &[String]) -> Result<ExitCode> {
+    match args {
+        [role, orders] if role == "relay" => {
+            tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+            relay::run(serde_json::from_str(orders)?).await?;
+        }
+        [role, orders] if role == "write" => relay::write(serde_json::from_str(orders)?).await?,
+        [role, options @ ..] if role == "show" => return show(&Options::parse(options)?).await,
+        _ => return Err("usage: nemesis show [--quick] [--store NAME] [--seed N] [show…]".into()),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-/// It only ever ends by a kill.
-async fn forever() {
-    std::future::pending().await
+async fn show(options: &Options) -> Result<ExitCode> {
+    let mut worst = ExitCode::SUCCESS;
+    for show in &options.shows {
+        for server in options.servers.iter().filter(|server| show.is_for(**server)) {
+            let Some(base) = server.base() else { continue };
+            let set = Set {
+                server: *server,
+                base,
+                scale: options.scale,
+                seed: options.seed,
+                program: Program::new(std::env::current_exe()?),
+            };
+            let found = show.run(&set).await?;
+            let title = format!("{}, {}, seed {}", show.name(), server.name(), options.seed);
+            print!("{}", text(&title, &found));
+            let is_bad = |it: Verdict| matches!(it, Verdict::Broken | Verdict::Missed);
+            if found.iter().any(|finding| is_bad(finding.verdict)) {
+                worst = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// What was asked for.
+#[derive(Debug)]
+struct Options {
+    scale: Scale,
+    seed: u64,
+    servers: Vec<Server>,
+    shows: Vec<Show>,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self> {
+        let (servers, shows) = (Vec::new(), Vec::new());
+        let mut options = Self { scale: Scale::Full, seed: 1, servers, shows };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--quick" => options.scale = Scale::Quick,
+                "--seed" => options.seed = args.next().ok_or("--seed needs a number")?.parse()?,
+                "--store" => options.servers.push(server(args.next().map_or("", |name| name))?),
+                name => options.shows.push(named(name)?),
+            }
+        }
+        if options.servers.is_empty() {
+            options.servers.extend(Server::ALL);
+        }
+        if options.shows.is_empty() {
+            options.shows.extend(Show::ALL);
+        }
+        Ok(options)
+    }
+}
+
+fn server(name: &str) -> Result<Server> {
+    let found = Server::ALL.into_iter().find(|server| server.name() == name);
+    found.ok_or_else(|| format!("--store is postgres, mysql or sqlite, not `{name}`").into())
+}
+
+fn named(name: &str) -> Result<Show> {
+    let names = Show::ALL.map(Show::name).join(", ");
+    let found = Show::ALL.into_iter().find(|show| show.name() == name);
+    found.ok_or_else(|| format!("no show `{name}`; there are {names}").into())
 }

@@ -1,4 +1,4 @@
-//! A relay in a hurry: short leases, so that a hundred kills fit into a test.
+//! Relays in a hurry, and relays at leisure.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use pillarbox::RelaySettings;
 /// How many events a killed relay may cause to come twice.
 pub const MAX_UNSETTLED: u32 = 64;
 
-/// The relay's numbers under test.
+/// Short leases, so that many kills and pauses fit into a run.
 pub fn hurried() -> RelaySettings {
     RelaySettings {
         lease: Duration::from_millis(400),
@@ -17,6 +17,17 @@ pub fn hurried() -> RelaySettings {
         poll: Duration::from_millis(20),
         sweep: Duration::from_millis(500),
         max_unsettled: NonZeroU32::new(MAX_UNSETTLED).expect("not zero"),
+        retention_done: Duration::ZERO,
+        ..RelaySettings::default()
+    }
+}
+
+/// The defaults, with leases that even a machine under load renews in time, and rows deleted.
+pub fn calm() -> RelaySettings {
+    RelaySettings {
+        lease: Duration::from_secs(60),
+        poll: Duration::from_millis(50),
+        retention_done: Duration::ZERO,
         ..RelaySettings::default()
     }
 }

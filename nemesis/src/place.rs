@@ -1,0 +1,217 @@
+//! A place for one run: a database of its own, a directory, and both gone at the end.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use pillarbox::{MysqlStore, PostgresStore, SqliteStore, Store};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, mysql::MySqlConnectOptions};
+
+use crate::{Result, bank::Bank, bouncer::Bouncer};
+
+/// Which database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// PostgreSQL at `PILLARBOX_POSTGRES_URL`.
+    Postgres,
+    /// MySQL or MariaDB at `PILLARBOX_MYSQL_URL`.
+    Mysql,
+    /// A file.
+    Sqlite,
+}
+
+impl Server {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Postgres, Self::Mysql, Self::Sqlite];
+
+    /// The word on the command line and in `PILLARBOX_REQUIRE`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+            Self::Sqlite => "sqlite",
+        }
+    }
+
+    /// Where it is; `None` when nobody says, `Some("")` for a file.
+    ///
+    /// # Panics
+    /// When it is missing and `PILLARBOX_REQUIRE` asks for it.
+    pub fn base(self) -> Option<String> {
+        let variable = match self {
+            Self::Postgres => "PILLARBOX_POSTGRES_URL",
+            Self::Mysql => "PILLARBOX_MYSQL_URL",
+            Self::Sqlite => return Some(String::new()),
+        };
+        let url = std::env::var(variable).ok().filter(|url| !url.is_empty());
+        assert!(
+            url.is_some() || !is_required(self.name()),
+            "PILLARBOX_REQUIRE asks for {}: set {variable}",
+            self.name()
+        );
+        if url.is_none() {
+            eprintln!("skipped: {variable} is not set");
+        }
+        url
+    }
+}
+
+/// Whether `PILLARBOX_REQUIRE` says that a run must not do without this.
+pub fn is_required(name: &str) -> bool {
+    let required = std::env::var("PILLARBOX_REQUIRE").unwrap_or_default();
+    required.split(',').any(|required| required == name)
+}
+
+/// A database of its own and a directory.
+#[derive(Debug)]
+pub struct Place {
+    /// What relay processes connect to.
+    pub url: String,
+    /// The relay's view of it.
+    pub store: Arc<dyn Store>,
+    /// The business's view of it.
+    pub bank: Bank,
+    /// For logs.
+    pub dir: PathBuf,
+    /// Where to drop what was created, and how.
+    undo: Option<(Bank, String)>,
+    /// What stands in front of the database.
+    bouncer: Option<Bouncer>,
+}
+
+impl Place {
+    /// Opens an empty place, migrated and with this many accounts.
+    ///
+    /// # Errors
+    /// When the database says no.
+    pub async fn open(server: Server, base: &str, name: &str, accounts: i64) -> Result<Self> {
+        let name = format!("nemesis_{name}_{}", std::process::id());
+        let dir = std::env::temp_dir().join(format!("pillarbox-{}-{name}", server.name()));
+        fs::create_dir_all(&dir)?;
+        let (url, undo) = match server {
+            Server::Postgres => Self::schema(base, &name).await?,
+            Server::Mysql => Self::database(base, &name).await?,
+            Server::Sqlite => (format!("sqlite://{}", dir.join("bank.db").display()), None),
+        };
+        let (store, bank) = attach(&url).await?;
+        store.migrate().await?;
+        bank.prepare(accounts).await?;
+        Ok(Self { url, store, bank, dir, undo, bouncer: None })
+    }
+
+    async fn schema(base: &str, name: &str) -> Result<(String, Option<(Bank, String)>)> {
+        let admin = sqlx::PgPool::connect(base).await?;
+        let create = format!("create schema {name}");
+        sqlx::query(AssertSqlSafe(create)).execute(&admin).await?;
+        let joint = if base.contains('?') { '&' } else { '?' };
+        let url = format!("{base}{joint}options=-csearch_path%3D{name}");
+        Ok((url, Some((Bank::Postgres(admin), format!("drop schema {name} cascade")))))
+    }
+
+    async fn database(base: &str, name: &str) -> Result<(String, Option<(Bank, String)>)> {
+        let options: MySqlConnectOptions = base.parse()?;
+        let admin = sqlx::MySqlPool::connect_with(options.clone()).await?;
+        let create = format!("create database {name}");
+        sqlx::query(AssertSqlSafe(create)).execute(&admin).await?;
+        let url = options.database(name).to_url_lossy().to_string();
+        Ok((url, Some((Bank::Mysql(admin), format!("drop database {name}")))))
+    }
+
+    /// The same behind a pooler. Sessions are shared, and with them search paths: it has a
+    /// database of its own instead of a schema.
+    ///
+    /// # Errors
+    /// When the database or the pooler says no.
+    pub async fn behind_pooler(base: &str, name: &str, accounts: i64) -> Result<Self> {
+        let name = format!("nemesis_{name}_{}", std::process::id());
+        let dir = std::env::temp_dir().join(format!("pillarbox-{name}"));
+        fs::create_dir_all(&dir)?;
+        let admin = sqlx::PgPool::connect(base).await?;
+        let create = format!("create database {name}");
+        sqlx::query(AssertSqlSafe(create)).execute(&admin).await?;
+        let undo = Some((Bank::Postgres(admin), format!("drop database {name} with (force)")));
+        let bouncer = Bouncer::start(base, &dir).await?;
+        let url = format!("postgres://app@127.0.0.1:{}/{name}?pooler=true", bouncer.port);
+        let (store, bank) = attach(&url).await?;
+        store.migrate().await?;
+        bank.prepare(accounts).await?;
+        Ok(Self { url, store, bank, dir, undo, bouncer: Some(bouncer) })
+    }
+
+    /// The log that all relay processes append to.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("deliveries.log")
+    }
+
+    /// What relay processes say about themselves.
+    pub fn errors(&self) -> PathBuf {
+        self.dir.join("relay.err")
+    }
+
+    /// Removes everything; a place that is dropped instead is kept to be looked at.
+    ///
+    /// # Errors
+    /// When the database says no.
+    pub async fn close(self) -> Result {
+        match &self.bank {
+            Bank::Postgres(pool) => pool.close().await,
+            Bank::Mysql(pool) => pool.close().await,
+            Bank::Sqlite(pool) => pool.close().await,
+        }
+        drop(self.bouncer);
+        match self.undo {
+            Some((Bank::Postgres(admin), sql)) => {
+                sqlx::query(AssertSqlSafe(sql)).execute(&admin).await?;
+            }
+            Some((Bank::Mysql(admin), sql)) => {
+                sqlx::query(AssertSqlSafe(sql)).execute(&admin).await?;
+            }
+            Some((Bank::Sqlite(_), _)) | None => {}
+        }
+        Ok(fs::remove_dir_all(&self.dir)?)
+    }
+
+    /// How many events wait.
+    ///
+    /// # Errors
+    /// When the database says no.
+    pub async fn pending(&self) -> Result<u64> {
+        let stats = self.store.stats().await?;
+        Ok(stats.new + stats.retry + stats.held)
+    }
+
+    /// The whole log.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.log())?)
+    }
+
+    /// Where this is, to be told to a person.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// Both views of the database at a URL.
+///
+/// # Errors
+/// When it cannot be reached.
+pub async fn attach(url: &str) -> Result<(Arc<dyn Store>, Bank)> {
+    if url.starts_with("postgres") {
+        let store = PostgresStore::connect(url).await?;
+        let bank = Bank::Postgres(store.pool().clone());
+        return Ok((Arc::new(store), bank));
+    }
+    if url.starts_with("sqlite") {
+        let store = SqliteStore::connect(url).await?;
+        let bank = Bank::Sqlite(store.pool().clone());
+        return Ok((Arc::new(store), bank));
+    }
+    let store = MysqlStore::connect(url).await?;
+    let bank = Bank::Mysql(store.pool().clone());
+    Ok((Arc::new(store), bank))
+}

@@ -1,0 +1,106 @@
+//! What a show found, and how it looks in a terminal.
+
+use std::fmt;
+
+/// One line of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: String,
+    /// What came out.
+    pub value: String,
+    /// What it must be; empty where it is only told.
+    pub goal: String,
+    /// What to make of it.
+    pub verdict: Verdict,
+}
+
+/// What to make of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is only told.
+    Told,
+    /// As promised.
+    Met,
+    /// A promise is broken, on any machine.
+    Broken,
+    /// A speed was missed, on this machine and at this load.
+    Missed,
+}
+
+impl Finding {
+    /// Something to know.
+    pub fn told(what: impl Into<String>, value: impl fmt::Display) -> Self {
+        let (value, goal) = (value.to_string(), String::new());
+        Self { what: what.into(), value, goal, verdict: Verdict::Told }
+    }
+
+    /// A promise that holds on every machine.
+    pub fn promise(
+        what: impl Into<String>,
+        value: impl fmt::Display,
+        goal: &str,
+        met: bool,
+    ) -> Self {
+        let verdict = if met { Verdict::Met } else { Verdict::Broken };
+        Self { what: what.into(), value: value.to_string(), goal: goal.to_owned(), verdict }
+    }
+
+    /// A speed, which a busy machine may miss.
+    pub fn speed(what: impl Into<String>, value: impl fmt::Display, goal: &str, met: bool) -> Self {
+        let verdict = if met { Verdict::Met } else { Verdict::Missed };
+        Self { what: what.into(), value: value.to_string(), goal: goal.to_owned(), verdict }
+    }
+
+    /// Nothing must be counted.
+    pub fn none(what: impl Into<String>, count: usize) -> Self {
+        Self::promise(what, count, "0", count == 0)
+    }
+}
+
+/// Findings as lines of padded columns.
+pub fn text(title: &str, findings: &[Finding]) -> String {
+    let width = |of: fn(&Finding) -> &str| {
+        findings.iter().map(|finding| of(finding).chars().count()).max().unwrap_or(0)
+    };
+    let (what, value) = (width(|it| &it.what), width(|it| &it.value));
+    let goal = width(|it| &it.goal);
+    let mut lines = format!("\n{title}\n");
+    for finding in findings {
+        let verdict = match finding.verdict {
+            Verdict::Told => "",
+            Verdict::Met => "ok",
+            Verdict::Broken => "BROKEN",
+            Verdict::Missed => "MISSED",
+        };
+        let Finding { what: name, value: is, goal: must, .. } = finding;
+        let line = format!("  {name:what$}  {is:>value$}  {must:goal$}  {verdict}");
+        lines += line.trim_end();
+        lines.push('\n');
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_misses_are_seen() {
+        let findings = [
+            Finding::told("events", 1000),
+            Finding::none("lost", 0),
+            Finding::none("ghosts", 2),
+            Finding::speed("ratio", "0.7", ">= 0.8", false),
+        ];
+
+        let expected = "
+faults, sqlite
+  events  1000
+  lost       0  0       ok
+  ghosts     2  0       BROKEN
+  ratio    0.7  >= 0.8  MISSED
+";
+        assert_eq!(text("faults, sqlite", &findings), expected);
+    }
+}

@@ -1,0 +1,60 @@
+//! Every show once, as small as it can be: the promises are checked, the speeds are not.
+
+use nemesis::place::Server;
+use nemesis::process::Program;
+use nemesis::show::{Scale, Set, Show};
+use nemesis::table::{Verdict, text};
+
+macro_rules! shows {
+    ($($name:ident: $show:ident on $server:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            promises_hold(Show::$show, Server::$server).await;
+        }
+    )*};
+}
+
+mod show {
+    use super::*;
+
+    shows! {
+        faults_on_postgres_break_no_promise: Faults on Postgres,
+        faults_on_mysql_break_no_promise: Faults on Mysql,
+        faults_on_sqlite_break_no_promise: Faults on Sqlite,
+        without_a_fault_postgres_delivers_once: Calm on Postgres,
+        without_a_fault_mysql_delivers_once: Calm on Mysql,
+        without_a_fault_sqlite_delivers_once: Calm on Sqlite,
+        rolling_restarts_on_postgres_deliver_once: Rolling on Postgres,
+        rolling_restarts_on_mysql_deliver_once: Rolling on Mysql,
+        rolling_restarts_on_sqlite_deliver_once: Rolling on Sqlite,
+        a_killed_relay_on_postgres_has_an_heir: Takeover on Postgres,
+        a_killed_relay_on_mysql_has_an_heir: Takeover on Mysql,
+        a_killed_relay_on_sqlite_has_an_heir: Takeover on Sqlite,
+        a_lone_relay_on_postgres_goes_on_after_a_kill: Restart on Postgres,
+        a_lone_relay_on_mysql_goes_on_after_a_kill: Restart on Mysql,
+        a_lone_relay_on_sqlite_goes_on_after_a_kill: Restart on Sqlite,
+        trouble_on_postgres_stops_no_other: Neighbour on Postgres,
+        trouble_on_mysql_stops_no_other: Neighbour on Mysql,
+        trouble_on_sqlite_stops_no_other: Neighbour on Sqlite,
+        a_pooler_in_front_of_postgres_changes_nothing: Pooler on Postgres,
+        clocks_apart_change_nothing_on_postgres: Clocks on Postgres,
+        clocks_apart_change_nothing_on_mysql: Clocks on Mysql,
+        a_slow_listener_on_postgres_hears_everything_once: Memory on Postgres,
+        a_slow_listener_on_mysql_hears_everything_once: Memory on Mysql,
+        a_slow_listener_on_sqlite_hears_everything_once: Memory on Sqlite,
+        a_backlog_on_postgres_starts: Backlog on Postgres,
+        a_backlog_on_mysql_starts: Backlog on Mysql,
+        a_backlog_on_sqlite_starts: Backlog on Sqlite,
+    }
+}
+
+async fn promises_hold(show: Show, server: Server) {
+    let Some(base) = server.base() else { return };
+    let program = Program::new(env!("CARGO_BIN_EXE_nemesis"));
+
+    let set = Set { server, base, scale: Scale::Tiny, seed: 1, program };
+    let found = show.run(&set).await.expect("the show can be carried through");
+
+    let broken = found.iter().any(|finding| finding.verdict == Verdict::Broken);
+    assert!(!broken, "{}", text(show.name(), &found));
+}
