@@ -88,7 +88,7 @@ impl Engine {
     }
 
     /// Works on the shards now held, and drains those that are to be given back.
-    fn hold(&mut self) {
+    pub(super) fn hold(&mut self) {
         let held = self.tenure.shards();
         self.board.hold(&held);
         self.wake.alone(held.len() == self.all_shards);

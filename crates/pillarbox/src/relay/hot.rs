@@ -14,7 +14,7 @@ use super::settle::answered;
 use super::work::Progress;
 use crate::clock::instant;
 use crate::error::Result;
-use crate::hot::{HotEvent, HotEvents, HotLane, Mail, Room};
+use crate::hot::{HotEvent, HotEvents, HotLane, Mail, Registration, Room};
 use crate::id::{OwnerId, Seq};
 use crate::observe::{Happening, Observers, Part};
 use crate::store::{Pending, RowLease, RowVerdict, SettleRows, Store};
@@ -116,10 +116,7 @@ impl Engine {
     fn read_mail(&mut self, mail: Mail) {
         match mail {
             Mail::Leased(event) => self.hot.waiting.push_back(*event),
-            Mail::Registered(rows) => {
-                let now = instant();
-                rows.iter().for_each(|row| self.board.register(row, now));
-            }
+            Mail::Registered(rows) => self.register(&rows),
             Mail::Committed(events) => {
                 let mut are_taken = true;
                 events.into_iter().for_each(|event| are_taken &= self.board.commit(event));
@@ -130,6 +127,15 @@ impl Engine {
             }
             Mail::Withdrawn(rows) => rows.into_iter().for_each(|row| self.board.withdraw(row)),
         }
+    }
+
+    /// A writer may know of a shard before the board does.
+    fn register(&mut self, rows: &[Registration]) {
+        if !rows.iter().all(|row| self.board.holds(row.shard, row.epoch)) {
+            self.hold();
+        }
+        let now = instant();
+        rows.iter().for_each(|row| self.board.register(row, now));
     }
 
     /// Starts an event from memory, if it is its turn: one without a key, then one with.
