@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pillarbox::store::Status;
@@ -27,7 +27,7 @@ struct Poison {
     begun: Arc<Notify>,
     /// What else was under way each time.
     beside: Arc<Mutex<Vec<usize>>>,
-    under_way: Arc<Mutex<usize>>,
+    under_way: Arc<Mutex<Vec<Weak<()>>>>,
     harmless: Arc<AtomicBool>,
 }
 
@@ -40,13 +40,13 @@ impl Poison {
             async move {
                 let number: i64 = event.payload().as_json().unwrap_or_default().parse()?;
                 if number == 0 && !poison.harmless.load(Ordering::SeqCst) {
-                    poison.beside.lock().unwrap().push(*poison.under_way.lock().unwrap());
+                    poison.beside.lock().unwrap().push(poison.others_under_way());
                     poison.begun.notify_one();
                     std::future::pending::<()>().await;
                 }
-                *poison.under_way.lock().unwrap() += 1;
+                let alive = Arc::new(());
+                poison.under_way.lock().unwrap().push(Arc::downgrade(&alive));
                 tokio::task::yield_now().await;
-                *poison.under_way.lock().unwrap() -= 1;
                 heard.send(number).ok();
                 Ok::<(), Failure>(())
             }
@@ -62,7 +62,11 @@ impl Poison {
         tokio::time::timeout(Duration::from_secs(20), self.begun.notified()).await.unwrap();
         running.abort();
         assert!(running.await.unwrap_err().is_cancelled());
-        *self.under_way.lock().unwrap() = 0;
+    }
+
+    /// Deliveries that have neither ended nor died with their relay.
+    fn others_under_way(&self) -> usize {
+        self.under_way.lock().unwrap().iter().filter(|it| it.strong_count() > 0).count()
     }
 }
 
