@@ -74,7 +74,7 @@ async fn case<D: Database>(
         name: &name,
         unit: Unit::Events,
         against: "one loop with hand-written statements: read a page, settle it",
-        goal: Some(Goal::AtLeast(0.7)),
+        goal: Some(Goal::AtLeast(0.6)),
     };
     let figure = bench.figure(case, ours, bare)?;
     bench.report(figure);

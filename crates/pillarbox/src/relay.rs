@@ -3,6 +3,7 @@
 mod bell;
 mod board;
 mod careful;
+mod crew;
 mod deliver;
 mod engine;
 mod handle;
@@ -251,15 +252,16 @@ impl Relay {
         let settings = self.settings;
         let held = Arc::clone(&tenure);
         let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
+        let courier = Arc::new(courier);
         Engine {
             store: self.store,
-            courier: Arc::new(courier),
+            work: Work::new(Arc::clone(&courier)),
+            courier,
             tenure,
             judge: judge(self.policy, &settings),
             board: Board::new(Pages { batch: settings.batch.get(), least: 16 }),
             settings,
             wake: self.wake,
-            work: Work::new(),
             hot: HotWork::new(self.hot.0, self.hot.1),
             careful: Careful::default(),
             all_shards: usize::from(layout.shards.get()),
@@ -271,11 +273,12 @@ impl Relay {
         let settings = self.settings;
         let held = Arc::clone(&tenure);
         let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
+        let courier = Arc::new(courier);
         RowEngine {
             store: self.store,
-            courier: Arc::new(courier),
             judge: judge(self.policy, &settings),
-            work: RowWork::new(&tenure, layout, &settings),
+            work: RowWork::new(Arc::clone(&courier), &tenure, layout, &settings),
+            courier,
             tenure,
             settings,
             wake: self.wake,

@@ -39,9 +39,9 @@ pub(super) struct Board {
     parked: BTreeMap<(ShardId, Seq), String>,
     /// The lanes whose wait ends by itself, in order of time.
     due: BTreeSet<(Instant, LaneKey)>,
-    ready: VecDeque<Queued>,
+    ready: VecDeque<Box<Queued>>,
     /// Rows that come from memory and may start: they go first, but not always.
-    ready_hot: VecDeque<Queued>,
+    ready_hot: VecDeque<Box<Queued>>,
     key_reads: VecDeque<LaneKey>,
     /// Settled while a read was under way, which may still show them as they were.
     settled_during_read: Vec<Seq>,
@@ -143,7 +143,7 @@ impl Board {
 
     /// Forgets what waits in a shard.
     fn put_down(&mut self, shard: ShardId) {
-        for Queued { row, .. } in self.leave_ready(shard) {
+        for row in self.leave_ready(shard) {
             self.known.remove(&row.seq);
             if let Some(lane) = row.key.and_then(|key| self.lanes.get_mut(&(shard, key))) {
                 lane.end_turn(row.seq);
@@ -161,13 +161,13 @@ impl Board {
         self.key_reads.retain(|(of, _)| *of != shard);
     }
 
-    fn leave_ready(&mut self, shard: ShardId) -> Vec<Queued> {
+    fn leave_ready(&mut self, shard: ShardId) -> Vec<Pending> {
         let mut gone = Vec::new();
         for ready in [&mut self.ready, &mut self.ready_hot] {
             let (theirs, kept): (VecDeque<_>, VecDeque<_>) =
                 std::mem::take(ready).into_iter().partition(|queued| queued.row.shard == shard);
             *ready = kept;
-            gone.extend(theirs);
+            gone.extend(theirs.into_iter().map(|queued| queued.row));
         }
         gone
     }
@@ -206,7 +206,7 @@ impl Board {
     /// The next row to start, and the epoch its shard is held at.
     pub(super) fn next_start(&mut self) -> Option<(Pending, Epoch)> {
         let queued = self.ready.pop_front()?;
-        Some(self.at_epoch(queued))
+        Some(self.at_epoch(*queued))
     }
 
     fn at_epoch(&self, Queued { row, .. }: Queued) -> (Pending, Epoch) {

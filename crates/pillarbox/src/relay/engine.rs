@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Settings;
 use super::board::Board;
 use super::careful::Careful;
+use super::crew::Parcel;
 use super::deliver::{Courier, Outcome, Under};
 use super::hot::HotWork;
 use super::job::{Job, Judged};
@@ -20,7 +21,6 @@ use crate::id::{Epoch, jitter};
 use crate::observe::{Happening, Observers, Part};
 use crate::retry::{Delivered, Judge};
 use crate::store::{Pending, Settle, Store};
-use crate::verdict::Failure;
 use crate::wake::Wake;
 
 #[derive(Debug)]
@@ -45,6 +45,7 @@ impl Engine {
     pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
+            self.take_in_deliveries();
             self.start_settle();
             self.start_hot_settle();
             self.give_back();
@@ -53,9 +54,11 @@ impl Engine {
                 self.start_count();
                 self.start_read();
             }
+            self.work.deliveries.go();
             let timer = self.next_timer();
             tokio::select! {
                 () = &mut stop => break,
+                () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.hot.next() => self.take_in_mail(mail),
                 () = self.wake.wait() => self.board.wake(),
@@ -73,10 +76,13 @@ impl Engine {
         self.tenure.leave();
         self.hold();
         while self.unsettled() > 0 || self.hot.is_giving_back() {
+            self.take_in_deliveries();
             self.start_settle();
             self.start_hot_settle();
             self.give_back();
+            self.work.deliveries.go();
             tokio::select! {
+                () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 () = sleep_until(deadline) => {
                     let unsettled = self.unsettled();
@@ -156,12 +162,9 @@ impl Engine {
 
     pub(super) fn start(&mut self, row: Pending, epoch: Epoch) {
         let job = Job::of(&row, epoch);
-        let courier = Arc::clone(&self.courier);
-        let task = self.work.tasks.spawn(async move {
-            let under = Under::Shard(row.shard);
-            Progress::Delivered(courier.deliver(under, row.attempts, row.event).await)
-        });
-        self.work.deliveries.insert(task.id(), job);
+        let Pending { shard, attempts, event, .. } = row;
+        let parcel = Parcel { under: Under::Shard(shard), attempts, event };
+        self.work.deliveries.start(job, parcel);
     }
 
     /// Whatever gathered while the last settle was under way goes in one call.
@@ -189,7 +192,6 @@ impl Engine {
 
     fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
         match done {
-            Ok((id, Progress::Delivered(outcome))) => self.delivered(id, outcome),
             Ok((_, Progress::Read(rows))) => self.read(rows),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
             Ok((_, Progress::HotSettled(applied))) => self.hot_settled(&applied),
@@ -199,12 +201,8 @@ impl Engine {
         }
     }
 
-    /// A listener that panics has failed; a store that panics is asked again.
+    /// A store that panics is asked again.
     fn panicked(&mut self, panic: &JoinError) {
-        if self.work.deliveries.contains_key(&panic.id()) {
-            let failure = Failure::retry(format!("the listener panicked: {panic}"));
-            return self.delivered(panic.id(), Outcome::Judgeable(Err(failure.into())));
-        }
         if self.hot_settle_panicked(panic.id()) {
             return;
         }
@@ -222,8 +220,8 @@ impl Engine {
         }
     }
 
-    fn delivered(&mut self, id: Id, outcome: Outcome) {
-        if let Some(job) = self.work.deliveries.remove(&id) {
+    fn take_in_deliveries(&mut self) {
+        for (job, outcome) in self.work.deliveries.take_finished() {
             self.judge(job, outcome);
         }
     }

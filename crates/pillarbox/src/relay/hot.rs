@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::Id;
 use tokio::time::error::Elapsed;
 
+use super::crew::Parcel;
 use super::deliver::Under;
 use super::engine::Engine;
 use super::job::{Job, Judged};
@@ -163,11 +164,8 @@ impl Engine {
         let job = Job::of_hot(&envelope, place);
         self.hot.rooms.insert(place.seq, room);
         self.observers.see(&Happening::Hot { events: 1 });
-        let courier = Arc::clone(&self.courier);
-        let task = self.work.tasks.spawn(async move {
-            Progress::Delivered(courier.deliver(Under::Row(deadline), 0, Ok(envelope)).await)
-        });
-        self.work.deliveries.insert(task.id(), job);
+        let parcel = Parcel { under: Under::Row(deadline), attempts: 0, event: Ok(envelope) };
+        self.work.deliveries.start(job, parcel);
         true
     }
 

@@ -11,7 +11,6 @@ mod settle;
 mod tenure;
 mod write;
 
-use std::collections::HashMap;
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinError, JoinSet};
@@ -22,6 +21,7 @@ use self::line::{Line, UnderWay, Waiting};
 use self::look::Look;
 pub(super) use self::tenure::RowTenure;
 use self::write::{Decided, Writes};
+use super::crew::{Crew, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::job::Judged;
 use super::lease::Tenure;
@@ -33,7 +33,6 @@ use crate::id::{Seq, ShardId, jitter};
 use crate::observe::{Happening, Observers, Part};
 use crate::retry::{Delivered, Judge};
 use crate::store::{Claim, Layout, Order, Pending, Store};
-use crate::verdict::Failure;
 use crate::wake::Wake;
 
 /// A row that no worker has begun with for so long is left to another relay.
@@ -58,7 +57,7 @@ pub(super) struct RowEngine {
 pub(super) struct RowWork {
     tasks: JoinSet<Progress>,
     line: Line,
-    deliveries: HashMap<Id, UnderWay>,
+    deliveries: Crew<UnderWay>,
     writes: Writes,
     /// Where the next claim begins.
     claim: Claim,
@@ -72,7 +71,6 @@ pub(super) struct RowWork {
 /// What a task has to tell.
 #[derive(Debug)]
 enum Progress {
-    Delivered(Outcome),
     Claimed(Deadline, Result<Vec<Pending>>),
     Settled(settle::Answer),
     Renewed(Deadline, Result<Vec<Seq>>),
@@ -80,7 +78,12 @@ enum Progress {
 }
 
 impl RowWork {
-    pub(super) fn new(tenure: &Tenure, layout: Layout, settings: &Settings) -> Self {
+    pub(super) fn new(
+        courier: Arc<Courier>,
+        tenure: &Tenure,
+        layout: Layout,
+        settings: &Settings,
+    ) -> Self {
         let now = instant();
         let (workers, batch) = (settings.workers.get(), settings.batch.get());
         let count = layout.shards.get();
@@ -100,7 +103,7 @@ impl RowWork {
         Self {
             tasks: JoinSet::new(),
             line: Line::default(),
-            deliveries: HashMap::new(),
+            deliveries: Crew::new(courier),
             writes: Writes::new(now + settings.lease / 3),
             claim,
             claiming: None,
@@ -122,14 +125,17 @@ impl RowEngine {
     pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
+            self.take_in_deliveries();
             self.start_writes();
             if self.courier.is_live() {
                 self.start_deliveries();
                 self.start_claim();
             }
+            self.work.deliveries.go();
             let timer = self.next_timer();
             tokio::select! {
                 () = &mut stop => break,
+                () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.events.next() => self.take_hot(mail),
                 () = self.wake.wait() => self.work.look.now(),
@@ -152,12 +158,14 @@ impl RowEngine {
         self.tenure.leave();
         self.share();
         loop {
+            self.take_in_deliveries();
             self.start_writes();
             if self.is_done() {
                 return;
             }
             let timer = self.work.writes.next_timer().unwrap_or(deadline);
             tokio::select! {
+                () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.events.next() => self.take_hot(mail),
                 () = sleep_until(deadline) => break,
@@ -239,12 +247,9 @@ impl RowEngine {
             self.observers.see(&Happening::Hot { events: 1 });
         }
         let (under_way, event) = waiting.start();
-        let (courier, attempts) = (Arc::clone(&self.courier), under_way.job.attempts);
-        let under = Under::Claim(Arc::clone(&under_way.tenure));
-        let task = self.work.tasks.spawn(async move {
-            Progress::Delivered(courier.deliver(under, attempts, event).await)
-        });
-        self.work.deliveries.insert(task.id(), under_way);
+        let (under, attempts) =
+            (Under::Claim(Arc::clone(&under_way.tenure)), under_way.job.attempts);
+        self.work.deliveries.start(under_way, Parcel { under, attempts, event });
     }
 
     fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
@@ -256,7 +261,6 @@ impl RowEngine {
 
     fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
         match done {
-            Ok((id, Progress::Delivered(outcome))) => self.delivered(id, outcome),
             Ok((_, Progress::Claimed(until, rows))) => self.claimed(until, rows),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
             Ok((_, Progress::Renewed(until, kept))) => self.renewed(until, kept),
@@ -265,12 +269,8 @@ impl RowEngine {
         }
     }
 
-    /// A listener that panics has failed; a store that panics is asked again.
+    /// A store that panics is asked again.
     fn panicked(&mut self, panic: &JoinError) {
-        if self.work.deliveries.contains_key(&panic.id()) {
-            let failure = Failure::retry(format!("the listener panicked: {panic}"));
-            return self.delivered(panic.id(), Outcome::Judgeable(Err(failure.into())));
-        }
         let text = format!("the store panicked, asking it again: {panic}");
         let error = Error::new(ErrorKind::Unavailable, text);
         if self.work.claiming == Some(panic.id()) {
@@ -281,8 +281,13 @@ impl RowEngine {
         self.write_panicked(panic.id());
     }
 
-    fn delivered(&mut self, id: Id, outcome: Outcome) {
-        let Some(UnderWay { job, tenure, room }) = self.work.deliveries.remove(&id) else { return };
+    fn take_in_deliveries(&mut self) {
+        for (under_way, outcome) in self.work.deliveries.take_finished() {
+            self.delivered(under_way, outcome);
+        }
+    }
+
+    fn delivered(&mut self, UnderWay { job, tenure, room }: UnderWay, outcome: Outcome) {
         self.work.appetite.delivered();
         let Outcome::Judgeable(outcome) = outcome else {
             self.observers.see(&Happening::NotStarted { event_id: (&job.event_id).into() });

@@ -1,12 +1,13 @@
 //! What the engine has under way.
 
-use std::collections::{HashMap, HashSet};
+use std::{collections::HashSet, sync::Arc};
 
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
 use super::board::Wanted;
-use super::deliver::Outcome;
+use super::crew::Crew;
+use super::deliver::Courier;
 use super::job::{Job, Judged};
 use super::settle::Answer;
 use crate::clock::instant;
@@ -18,7 +19,7 @@ use crate::store::Pending;
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) tasks: JoinSet<Progress>,
-    pub(super) deliveries: HashMap<Id, Job>,
+    pub(super) deliveries: Crew<Job>,
     /// Judged, and not yet handed to a settle.
     pub(super) judged: Vec<Judged>,
     /// In a settle that has not been answered.
@@ -37,7 +38,6 @@ pub(super) struct Work {
 /// What a task has to tell.
 #[derive(Debug)]
 pub(super) enum Progress {
-    Delivered(Outcome),
     Read(Result<Vec<Pending>>),
     Settled(Answer),
     HotSettled(HashSet<Seq>),
@@ -46,10 +46,10 @@ pub(super) enum Progress {
 }
 
 impl Work {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(courier: Arc<Courier>) -> Self {
         Self {
             tasks: JoinSet::new(),
-            deliveries: HashMap::new(),
+            deliveries: Crew::new(courier),
             judged: Vec::new(),
             settling: Vec::new(),
             settle: None,

@@ -52,7 +52,7 @@ impl Board {
             behind: false,
             event: Ok(envelope),
         };
-        lane.push(Queued { row, room: Some(room) });
+        lane.push(Box::new(Queued { row, room: Some(room) }));
         self.go_on(&lane_key);
         true
     }
@@ -81,6 +81,6 @@ impl Board {
     /// The next row from memory to start, and the epoch its shard is held at.
     pub(in crate::relay) fn next_hot(&mut self) -> Option<(Pending, Epoch)> {
         let queued = self.ready_hot.pop_front()?;
-        Some(self.at_epoch(queued))
+        Some(self.at_epoch(*queued))
     }
 }

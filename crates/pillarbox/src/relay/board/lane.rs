@@ -11,7 +11,7 @@ use crate::store::Pending;
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     /// Rows that may start one after the other, in order.
-    queue: BTreeMap<Seq, Queued>,
+    queue: BTreeMap<Seq, Box<Queued>>,
     /// Rows that are about to be committed, and since when they are; later ones wait for them.
     registered: BTreeMap<Seq, Instant>,
     /// The row that may start, is in delivery, or has a verdict that must be written first.
@@ -32,9 +32,10 @@ pub(super) struct Queued {
     pub(super) room: Option<Room>,
 }
 
-impl From<Pending> for Queued {
-    fn from(row: Pending) -> Self {
-        Self { row, room: None }
+impl Queued {
+    /// One from the table.
+    pub(super) fn cold(row: Pending) -> Box<Self> {
+        Box::new(Self { row, room: None })
     }
 }
 
@@ -48,13 +49,12 @@ pub(super) struct Parked {
 }
 
 impl Lane {
-    pub(super) fn push(&mut self, queued: impl Into<Queued>) {
-        let queued = queued.into();
+    pub(super) fn push(&mut self, queued: Box<Queued>) {
         self.queue.insert(queued.row.seq, queued);
     }
 
     /// The next row to start, if nothing of the key is under way or waits.
-    pub(super) fn pop(&mut self) -> Option<Queued> {
+    pub(super) fn pop(&mut self) -> Option<Box<Queued>> {
         if self.busy.is_some() || self.parked.is_some() {
             return None;
         }

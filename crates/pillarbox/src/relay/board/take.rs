@@ -1,12 +1,12 @@
 //! Taking in what a read brought.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lane::Parked;
+use super::lane::{Parked, Queued};
 use super::{Board, LaneKey, MOST_PARKED};
 use crate::id::{Seq, ShardId};
 use crate::store::{Pending, ReadKey, ShardRead, Status};
@@ -89,7 +89,7 @@ impl Board {
 
     fn take_rows(&mut self, rows: Vec<Pending>, now: Instant) -> Tally {
         let mut tally = Tally::default();
-        let (mut waiting_keys, mut touched) = (HashSet::new(), BTreeSet::new());
+        let (mut waiting_keys, mut touched) = (HashSet::new(), Vec::new());
         for row in rows {
             tally.rows += 1;
             if self.known.contains_key(&row.seq) {
@@ -104,7 +104,7 @@ impl Board {
                     if taken == Taken::Waits {
                         waiting_keys.insert(lane_key.1.clone());
                     }
-                    touched.insert(lane_key);
+                    touched.push(lane_key);
                     taken
                 }
             };
@@ -123,7 +123,7 @@ impl Board {
             return Taken::Waits;
         }
         self.known.insert(row.seq, row.shard);
-        self.ready.push_back(row.into());
+        self.ready.push_back(Queued::cold(row));
         Taken::Accepted
     }
 
@@ -153,7 +153,7 @@ impl Board {
             return Taken::Waits;
         }
         self.known.insert(row.seq, row.shard);
-        lane.push(row);
+        lane.push(Queued::cold(row));
         Taken::Accepted
     }
 

@@ -197,7 +197,7 @@ impl RowEngine {
     fn in_hand(&self) -> Vec<Arc<RowTenure>> {
         let writes = &self.work.writes;
         let decided = writes.decided.iter().chain(&writes.settling).chain(&writes.refused);
-        let started = self.work.deliveries.values().map(|it| &it.tenure);
+        let started = self.work.deliveries.kept().map(|it| &it.tenure);
         let all = self.work.line.tenures().chain(started).chain(decided.map(|it| &it.tenure));
         all.filter(|tenure| !tenure.is_lost()).map(Arc::clone).collect()
     }

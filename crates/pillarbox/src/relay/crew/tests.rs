@@ -1,0 +1,170 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::sync::Barrier;
+use tokio::time::timeout;
+
+use super::*;
+use crate::clock::{Deadline, SystemClock};
+use crate::layer::Layers;
+use crate::listen::{Cx, Listeners};
+use crate::relay::Settings;
+use crate::relay::lease::Tenure;
+use crate::verdict::Next;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A crew whose listener is called with the number of each event.
+fn crew<F: Future<Output = ()> + Send + 'static>(
+    hear: impl Fn(u32) -> F + Send + Sync + 'static,
+) -> Crew<u32> {
+    let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+        let heard = hear(event.payload().as_json().unwrap().parse().unwrap());
+        async move {
+            heard.await;
+            Ok::<(), Failure>(())
+        }
+    });
+    let (clock, tenure) = (Arc::new(SystemClock), Tenure::new());
+    let settings = Settings::default();
+    Crew::new(Arc::new(Courier::new(listeners, Layers::default(), clock, tenure, &settings)))
+}
+
+fn parcel(number: u32) -> Parcel {
+    let under = Under::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
+    Parcel { under, attempts: 0, event: Envelope::json("a.b", &number).map_err(|_| unreachable!()) }
+}
+
+fn start(crew: &mut Crew<u32>, numbers: std::ops::Range<u32>) {
+    numbers.for_each(|number| crew.start(number, parcel(number)));
+    crew.go();
+}
+
+/// Everything, as it comes.
+async fn all(crew: &mut Crew<u32>) -> Vec<(u32, Outcome)> {
+    let mut finished = Vec::new();
+    while !crew.is_empty() {
+        timeout(SOON, crew.finished()).await.expect("something is over soon");
+        finished.extend(crew.take_finished());
+    }
+    finished
+}
+
+#[tokio::test]
+async fn those_that_wait_are_under_way_together() {
+    let barrier = Arc::new(Barrier::new(10));
+    let mut crew = crew(move |_| {
+        let barrier = Arc::clone(&barrier);
+        async move {
+            barrier.wait().await;
+        }
+    });
+
+    start(&mut crew, 0..10);
+
+    assert_eq!(all(&mut crew).await.len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn quick_ones_are_told_of_by_the_dozen() {
+    let mut crew = crew(async |_| {});
+    start(&mut crew, 0..100);
+
+    crew.finished().await;
+
+    assert_eq!(crew.take_finished().len(), IN_A_ROW as usize);
+    assert_eq!(crew.shared.state().tasks.len(), 1, "one task for all of them");
+    assert_eq!(all(&mut crew).await.len(), 100 - IN_A_ROW as usize);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_blocks_its_thread_keeps_no_other_from_being_called() {
+    let (heard, hears) = std::sync::mpsc::channel();
+    let hears = Arc::new(Mutex::new(hears));
+    let mut crew = crew(move |number| {
+        if number == 0 {
+            let hears = hears.lock().unwrap();
+            (1..50).for_each(|_| hears.recv_timeout(SOON).expect("the others are called"));
+        } else {
+            heard.send(()).unwrap();
+        }
+        async {}
+    });
+
+    start(&mut crew, 0..50);
+
+    assert!(all(&mut crew).await.iter().all(|(_, outcome)| is_well(outcome)));
+}
+
+fn is_well(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Judgeable(Ok(())))
+}
+
+#[tokio::test]
+async fn a_panic_is_a_failure_that_says_why_and_the_others_go_on() {
+    let mut crew = crew(|number| async move {
+        tokio::task::yield_now().await;
+        assert!(number != 3, "number {number} is bad");
+    });
+
+    start(&mut crew, 0..6);
+
+    for (number, outcome) in all(&mut crew).await {
+        match outcome {
+            Outcome::Judgeable(Err(failed)) if number == 3 => {
+                assert_eq!(failed.error.as_str(), "the listener panicked: number 3 is bad");
+                assert!(matches!(failed.next, Next::Retry), "{failed:?}");
+            }
+            outcome => assert!(is_well(&outcome), "{number}: {outcome:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_ended_is_taken_again() {
+    let mut crew = crew(|number| async move {
+        if number % 2 == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+
+    for round in 0..20 {
+        start(&mut crew, round * 3..round * 3 + 3);
+        assert_eq!(all(&mut crew).await.len(), 3);
+    }
+
+    assert_eq!(crew.shared.state().turns, 0);
+}
+
+/// Counted down when a delivery ends, however it does.
+struct Alive(Arc<AtomicU32>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn dropped_it_stops_what_is_under_way() {
+    let alive = Arc::new(AtomicU32::new(0));
+    let (begun, inner) = (Arc::new(Notify::new()), Arc::clone(&alive));
+    let begins = Arc::clone(&begun);
+    let mut crew = crew(move |_| {
+        inner.fetch_add(1, Ordering::SeqCst);
+        let alive = Alive(Arc::clone(&inner));
+        begins.notify_one();
+        async move {
+            let _alive = alive;
+            std::future::pending().await
+        }
+    });
+    start(&mut crew, 0..1);
+    begun.notified().await;
+
+    drop(crew);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
+}
