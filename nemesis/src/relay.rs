@@ -57,7 +57,7 @@ async fn start(
         if orders.trouble.is_limited() {
             relay = relay.layer(limit());
         }
-        let outbox = pooled(relay.outbox(), orders);
+        let outbox = relay.outbox();
         match relay.spawn().await {
             Ok(handle) => return Ok((handle, outbox)),
             Err(error) if error.is_transient() => tokio::time::sleep(AGAIN).await,

@@ -81,6 +81,7 @@ on_every_store! {
     }
     bell {
         a_commit_elsewhere_is_heard,
+        a_transaction_of_the_callers_own_is_looked_for,
         a_process_that_only_writes_is_heard,
         a_writer_rings_when_it_stops,
         a_process_that_only_writes_owns_nothing,

@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::hot::HotLane;
 use crate::id::EventId;
+use crate::store::Store;
 use crate::table::{TablePrefix, Tables};
 use crate::tx::{Begin, Insert, Tx};
 use crate::wake::Wake;
@@ -74,6 +75,17 @@ impl Outbox {
     pub fn prefix(mut self, prefix: TablePrefix) -> Self {
         self.tables = self.tables.moved(prefix);
         self
+    }
+
+    /// On the tables of this store, the way that it is reached.
+    pub(crate) fn on(self, store: &dyn Store) -> Self {
+        let outbox = self.prefix(store.prefix());
+        if store.is_pooled() { outbox.pooler() } else { outbox }
+    }
+
+    #[cfg(all(test, feature = "postgres"))]
+    pub(crate) fn tables(&self) -> &Tables {
+        &self.tables
     }
 
     /// Behind a pooler in transaction mode, such as PgBouncer's: statements have no names.
@@ -164,8 +176,8 @@ impl Outbox {
     /// Emits an event into a transaction of the caller's own, at once.
     ///
     /// Returns its id, or `None` when a hook dropped it. The outbox does not see such a
-    /// transaction commit: call [`wake`](Self::wake) after it, or let the relay's next poll
-    /// find it.
+    /// transaction commit: call [`wake`](Self::wake) after it. Without that, the relay looks
+    /// for it after 2, 4, 8 … milliseconds, for two seconds, and finds it later by a poll.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) before anything is written;
@@ -232,6 +244,7 @@ impl Outbox {
         let locks: Vec<String> = keys.filter_map(Envelope::ordering_key).collect();
         let tables = &self.tables;
         tx.insert(&Insert { tables, envelopes: &envelopes, locks: &locks, hot: None }).await?;
+        self.wake.soon();
         hook::after_write(&self.hooks, &envelopes);
         Ok(envelopes.iter().map(|envelope| envelope.event_id().clone()).collect())
     }

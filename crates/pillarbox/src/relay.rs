@@ -163,7 +163,7 @@ impl Relay {
     /// An outbox on the store's tables, whose commits wake this relay.
     pub fn outbox(&self) -> Outbox {
         let (lane, _) = &self.hot;
-        Outbox::waking(self.wake.clone(), lane.clone()).prefix(self.store.prefix())
+        Outbox::waking(self.wake.clone(), lane.clone()).on(&*self.store)
     }
 
     /// Delivers until `shutdown` is ready, then finishes what is under way and gives its shards

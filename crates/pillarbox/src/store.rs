@@ -65,6 +65,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// What its tables' names begin with; empty where there are none.
     fn prefix(&self) -> TablePrefix;
 
+    /// Whether a pooler stands before the database, in whose sessions no statement has a name.
+    fn is_pooled(&self) -> bool {
+        false
+    }
+
     /// Creates or updates the tables. Safe from many processes at once, and after a kill.
     async fn migrate(&self) -> Result<()>;
 

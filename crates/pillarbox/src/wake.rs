@@ -17,6 +17,8 @@ pub(crate) struct Wake(Arc<Bells>);
 struct Bells {
     here: Notify,
     elsewhere: Notify,
+    /// Something was written that nobody will see committed.
+    unseen: Notify,
     /// The relay of this process reads everything: there is nobody else to tell.
     alone: AtomicBool,
 }
@@ -28,6 +30,11 @@ impl Wake {
         if !self.0.alone.load(Ordering::Relaxed) {
             self.0.elsewhere.notify_one();
         }
+    }
+
+    /// Something was written into a transaction whose end nobody sees.
+    pub(crate) fn soon(&self) {
+        self.0.unseen.notify_one();
     }
 
     /// Something was committed elsewhere.
@@ -46,6 +53,14 @@ impl Wake {
     /// A dropped wait loses no wake.
     pub(crate) async fn wait(&self) {
         self.0.here.notified().await;
+    }
+
+    /// Waits until something was written whose commit nobody will see.
+    ///
+    /// # Cancel safety
+    /// A dropped wait loses nothing.
+    pub(crate) async fn wait_for_unseen(&self) {
+        self.0.unseen.notified().await;
     }
 
     /// Waits until others are to be told.

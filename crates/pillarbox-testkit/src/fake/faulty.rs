@@ -163,6 +163,10 @@ impl Store for FaultyStore {
         self.inner.prefix()
     }
 
+    fn is_pooled(&self) -> bool {
+        self.inner.is_pooled()
+    }
+
     async fn migrate(&self) -> Result<()> {
         self.inner.migrate().await
     }

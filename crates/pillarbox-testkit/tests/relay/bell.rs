@@ -27,6 +27,21 @@ pub(crate) async fn a_commit_elsewhere_is_heard(place: &Place) {
     handle.stop().await.unwrap();
 }
 
+/// The end of a transaction of the caller's own is seen by nobody: the relay looks again by itself.
+pub(crate) async fn a_transaction_of_the_callers_own_is_looked_for(place: &Place) {
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners).settings(patient());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+
+    for number in 0..3 {
+        place.commit_unseen(&outbox, keyed("k", number)).await;
+        assert_eq!(next(&mut hears, 1).await, [number]);
+    }
+
+    handle.stop().await.unwrap();
+}
+
 /// The same from a process that delivers nothing, with a key and without.
 pub(crate) async fn a_process_that_only_writes_is_heard(place: &Place) {
     let Place::Postgres(_) = place else { return };

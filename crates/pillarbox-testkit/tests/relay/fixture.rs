@@ -11,7 +11,7 @@ use pillarbox::{
     Backoff, Cx, Envelope, EventId, Failure, Key, Listeners, MemoryStore, Outbox, Relay,
     RelaySettings, Store,
 };
-use pillarbox_testkit::{Backend, MysqlBackend, PostgresBackend, SqliteBackend};
+use pillarbox_testkit::{Backend, MysqlBackend, OwnTx as _, PostgresBackend, SqliteBackend};
 use tokio::sync::mpsc;
 
 pub(crate) enum Place {
@@ -69,6 +69,20 @@ impl Place {
         }
     }
 
+    /// Commits a transaction of the test's own, whose end the outbox does not see.
+    pub(crate) async fn commit_unseen(&self, outbox: &Outbox, envelope: Envelope) {
+        match self {
+            Self::Memory(store) => {
+                let mut own = store.open();
+                outbox.emit_envelope(&mut own, envelope).await.unwrap();
+                own.commit().unwrap();
+            }
+            Self::Sqlite(backend) => emit_own(backend, outbox, envelope).await,
+            Self::Mysql(backend) => emit_own(&**backend, outbox, envelope).await,
+            Self::Postgres(backend) => emit_own(&**backend, outbox, envelope).await,
+        }
+    }
+
     /// Commits rows as they are said to be.
     pub(crate) async fn insert(&self, insert: &Insert<'_>) {
         match self {
@@ -111,6 +125,12 @@ impl Place {
 enum End {
     Commit,
     Rollback,
+}
+
+async fn emit_own(backend: &impl Backend, outbox: &Outbox, envelope: Envelope) {
+    let mut own = backend.own().await;
+    own.emit(outbox, envelope).await.unwrap();
+    own.commit().await.unwrap();
 }
 
 async fn write(pool: impl Begin, insert: &Insert<'_>) {

@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::sleep_until;
 use tracing::{debug, warn};
 
+use crate::clock::instant;
 use crate::error::Result;
 use crate::id::jitter;
 use crate::store::Store;
@@ -11,6 +13,10 @@ use crate::wake::Wake;
 
 /// However many commits there are, others are told no more often than this.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// After so long the first look for what was written unseen; each pause is twice the one before.
+const FIRST_LOOK: Duration = Duration::from_millis(2);
+const LAST_LOOK: Duration = Duration::from_millis(1024);
 
 /// How long to wait before a connection that was refused is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -44,6 +50,30 @@ async fn hear_once(store: &dyn Store, wake: &Wake, pause: &mut Duration) -> Resu
     }
 }
 
+/// Wakes again and again once something was written into a transaction whose end nobody sees: soon
+/// at first, then less and less often, for as long as it runs.
+pub(super) async fn look_again(wake: Wake) {
+    loop {
+        wake.wait_for_unseen().await;
+        let mut pause = FIRST_LOOK;
+        let mut next = instant() + pause;
+        while pause <= LAST_LOOK {
+            tokio::select! {
+                () = wake.wait_for_unseen() => {
+                    pause = FIRST_LOOK;
+                    // However many come, none of them puts the next look off.
+                    next = next.min(instant() + pause);
+                }
+                () = sleep_until(next) => {
+                    wake.now();
+                    pause *= 2;
+                    next = instant() + pause;
+                }
+            }
+        }
+    }
+}
+
 /// Tells others of commits here, for as long as it runs.
 pub(super) async fn ring(store: Arc<dyn Store>, wake: Wake) {
     loop {
@@ -52,5 +82,51 @@ pub(super) async fn ring(store: Arc<dyn Store>, wake: Wake) {
             debug!(error = %error, cause = error.source_text(), "others are not told, they poll");
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When the looks came, in milliseconds.
+    async fn looks(wake: &Wake, count: usize) -> Vec<u128> {
+        let start = instant();
+        let mut looks = Vec::new();
+        for _ in 0..count {
+            wake.wait().await;
+            looks.push((instant() - start).as_millis());
+        }
+        looks
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_unseen_is_looked_for_less_and_less_often() {
+        let wake = Wake::default();
+        let looking = tokio::spawn(look_again(wake.clone()));
+        wake.soon();
+
+        assert_eq!(looks(&wake, 10).await, [2, 6, 14, 30, 62, 126, 254, 510, 1022, 2046]);
+        assert!(tokio::time::timeout(LONGEST_PAUSE, wake.wait()).await.is_err(), "polls go on");
+        looking.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_crowd_of_writers_puts_a_look_off() {
+        let wake = Wake::default();
+        let looking = tokio::spawn(look_again(wake.clone()));
+        let writer = wake.clone();
+        let writing = tokio::spawn(async move {
+            loop {
+                writer.soon();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+
+        let looks = looks(&wake, 50).await;
+
+        assert!(looks.windows(2).all(|two| two[1] - two[0] <= 4), "{looks:?}");
+        writing.abort();
+        looking.abort();
     }
 }

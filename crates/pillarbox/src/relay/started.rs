@@ -58,6 +58,7 @@ impl Started {
             AbortOnDrop(tokio::spawn(self.heartbeat.run())),
             AbortOnDrop(tokio::spawn(self.upkeep.run_until(std::future::pending()))),
             AbortOnDrop(tokio::spawn(bell::hear(Arc::clone(&store), wake.clone()))),
+            AbortOnDrop(tokio::spawn(bell::look_again(wake.clone()))),
             AbortOnDrop(tokio::spawn(bell::ring(Arc::clone(&store), wake))),
         ];
         self.engine.run(shutdown).await;

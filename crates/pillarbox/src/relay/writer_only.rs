@@ -62,7 +62,7 @@ impl WriterOnly {
 
     /// An outbox on the store's tables, whose commits ring.
     pub fn outbox(&self) -> Outbox {
-        Outbox::ringing(self.wake.clone()).prefix(self.store.prefix())
+        Outbox::ringing(self.wake.clone()).on(&*self.store)
     }
 
     /// Rings until `shutdown` is ready, and once more then, for what was committed last.
@@ -96,6 +96,7 @@ impl WriterOnly {
 
     async fn ring_until(self, shutdown: impl Future<Output = ()>) {
         tokio::select! {
+            () = bell::look_again(self.wake.clone()) => {}
             () = bell::ring(Arc::clone(&self.store), self.wake) => {}
             () = shutdown => {}
         }

@@ -67,8 +67,8 @@ impl PostgresStore {
     /// Behind a pooler in transaction mode, such as PgBouncer's: statements have no names, each is
     /// in a transaction, and commits elsewhere are noticed by polling alone.
     ///
-    /// `?pooler=true` in the URL of [`connect`](Self::connect) says the same. Writers say it with
-    /// [`Outbox::pooler`](crate::Outbox::pooler).
+    /// `?pooler=true` in the URL of [`connect`](Self::connect) says the same. The outbox of a relay knows
+    /// it then; others say it with [`Outbox::pooler`](crate::Outbox::pooler).
     #[must_use]
     pub fn pooler(mut self) -> Self {
         self.named = false;
@@ -165,6 +165,10 @@ impl Store for PostgresStore {
 
     fn prefix(&self) -> TablePrefix {
         self.tables.prefix().clone()
+    }
+
+    fn is_pooled(&self) -> bool {
+        !self.named
     }
 
     async fn migrate(&self) -> Result<()> {
@@ -301,5 +305,17 @@ mod tests {
         }
         let error = pooler("postgres://a@h/d?pooler=maybe").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Configuration);
+    }
+
+    #[tokio::test]
+    async fn the_outbox_of_a_relay_knows_of_the_pooler() {
+        let store = || PostgresStore::new(PgPool::connect_lazy("postgres://a@h/d").unwrap());
+        let is_named = |store: PostgresStore| {
+            let relay = crate::Relay::new(store, crate::Listeners::new());
+            relay.outbox().tables().are_statements_named()
+        };
+
+        assert!(is_named(store()));
+        assert!(!is_named(store().pooler()));
     }
 }
