@@ -65,3 +65,9 @@ pub(crate) async fn shards(store: &Arc<dyn Store>) -> Result<Vec<ShardId>> {
     let count = i16::try_from(store.layout().await?.shards.get())?;
     Ok((0..count).map(ShardId).collect())
 }
+
+/// All shards, dealt out to readers.
+pub(crate) async fn parts(store: &Arc<dyn Store>, readers: usize) -> Result<Vec<Vec<ShardId>>> {
+    let shards = shards(store).await?;
+    Ok(shards.chunks(shards.len().div_ceil(readers)).map(<[_]>::to_vec).collect())
+}

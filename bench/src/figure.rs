@@ -32,6 +32,8 @@ pub(crate) struct Figure {
     pub(crate) client_cpu_us: Option<Pair>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log_bytes: Option<Pair>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) peak_mib: Option<Pair>,
     /// Other ways to do the same, with ours over theirs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) peers: Vec<Peer>,
@@ -121,6 +123,7 @@ impl Figure {
             server_cpu_us: Pair::of(ours, limit, Sample::server_micros),
             client_cpu_us: Pair::of(ours, limit, Sample::own_micros),
             log_bytes: Pair::of(ours, limit, Sample::log_bytes_each),
+            peak_mib: Pair::of(ours, limit, Sample::peak_mib),
             peers: Vec::new(),
             notes: Vec::new(),
         })
@@ -157,6 +160,7 @@ impl Figure {
             pair("server µs", self.server_cpu_us),
             pair("client µs", self.client_cpu_us),
             pair("log B", self.log_bytes),
+            pair("peak MiB", self.peak_mib),
         ];
         let more: String = more.into_iter().flatten().collect();
         format!(
@@ -190,7 +194,8 @@ mod tests {
 
     fn sample(count: u64) -> Sample {
         let wall = Duration::from_secs(1);
-        Sample { count, wall, server_cpu: None, own_cpu: None, log_bytes: Some(count * 10) }
+        let log_bytes = Some(count * 10);
+        Sample { count, wall, server_cpu: None, own_cpu: None, log_bytes, peak: None }
     }
 
     #[test]

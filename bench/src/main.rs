@@ -13,6 +13,7 @@ mod case;
 mod cpu;
 mod event;
 mod figure;
+mod memory;
 mod relay;
 mod round;
 mod scale;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::{Result, bare::Database, cpu};
+use crate::{Result, bare::Database, cpu, memory};
 
 /// What one round of one way came to.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +17,14 @@ pub(crate) struct Sample {
     pub(crate) own_cpu: Option<Duration>,
     /// Bytes that the server wrote to its log.
     pub(crate) log_bytes: Option<u64>,
+    /// The most memory that this process had.
+    pub(crate) peak: Option<u64>,
 }
 
 impl Sample {
     /// A time that was found by other means.
     pub(crate) const fn of_time(time: Duration) -> Self {
-        Self { count: 1, wall: time, server_cpu: None, own_cpu: None, log_bytes: None }
+        Self { count: 1, wall: time, server_cpu: None, own_cpu: None, log_bytes: None, peak: None }
     }
 
     pub(crate) fn per_second(&self) -> f64 {
@@ -44,6 +46,10 @@ impl Sample {
     pub(crate) fn log_bytes_each(&self) -> Option<f64> {
         self.log_bytes.map(|bytes| bytes as f64 / self.count as f64)
     }
+
+    pub(crate) fn peak_mib(&self) -> Option<f64> {
+        self.peak.map(|bytes| bytes as f64 / f64::from(1 << 20))
+    }
 }
 
 /// What a server has used so far.
@@ -59,7 +65,9 @@ pub(crate) async fn measure<D: Database>(
     work: impl Future<Output = Result<u64>>,
 ) -> Result<Sample> {
     let (used, own) = (database.used().await?, cpu::own());
+    memory::forget_peak();
     let (count, wall) = timed(work).await;
+    let peak = memory::peak();
     let (own_after, used_after) = (cpu::own(), database.used().await?);
     Ok(Sample {
         count: count?,
@@ -70,6 +78,7 @@ pub(crate) async fn measure<D: Database>(
             .map(|(after, before)| after.saturating_sub(before)),
         own_cpu: own_after.zip(own).map(|(after, before)| after.saturating_sub(before)),
         log_bytes: used_after.log_bytes.zip(used.log_bytes).map(|(after, before)| after - before),
+        peak,
     })
 }
 

@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use crate::{
     Result,
     bare::{BARE, Database, Ending, OURS, fill_keys},
-    case::{Bench, Case, shards},
+    case::{Bench, Case, parts},
     event::KEYS,
     figure::{Goal, Unit},
-    round::{Sample, by_turns, measure, now},
+    round::{Sample, by_turns, measure, now, side_by_side},
 };
 
 /// A drain that takes longer has stopped.
@@ -30,9 +30,16 @@ enum Way {
 }
 
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
-    for (keys, keyed) in [(KEYS, "10 000 keys"), (0, "no keys")] {
-        for ending in [Ending::Delete, Ending::Mark] {
-            case(bench, keys, keyed, ending).await?;
+    for relays in D::READERS {
+        for (keys, keyed) in [(KEYS, "10 000 keys"), (0, "no keys")] {
+            for ending in [Ending::Delete, Ending::Mark] {
+                let settled = if ending == Ending::Delete { "deleted" } else { "marked" };
+                let who = if *relays == 1 { "relay drains" } else { "2 relays drain" };
+                let name = format!("{who} {}, {keyed}, {settled}", bench.scale().delivered);
+                if bench.wants(&name) {
+                    case(bench, &name, *relays, keys, ending).await?;
+                }
+            }
         }
     }
     Ok(())
@@ -40,27 +47,21 @@ pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
 
 async fn case<D: Database>(
     bench: &mut Bench<'_, D>,
+    name: &str,
+    relays: usize,
     keys: u32,
-    keyed: &str,
     ending: Ending,
 ) -> Result {
-    let settled = if ending == Ending::Delete { "deleted" } else { "marked" };
-    let backlog = bench.scale().delivered;
-    let name = format!("relay drains {backlog}, {keyed}, {settled}");
-    if !bench.wants(&name) {
-        return Ok(());
-    }
-    let database = &bench.database.workers(4).await?;
-    let store = database.store(OURS)?;
-    let samples = by_turns(bench.scale().rounds, &[Way::Ours, Way::Bare], async |way| {
+    let (backlog, rounds) = (bench.scale().delivered, bench.scale().rounds);
+    let database = &bench.database.workers(4 * relays).await?;
+    database.empty(OURS).await?;
+    let ours = Relays::start(database, relays, ending).await?;
+    let samples = by_turns(rounds, &[Way::Ours, Way::Bare], async |way| {
         let prefix = if way == Way::Ours { OURS } else { BARE };
         fill_keys(database, prefix, backlog, keys).await?;
         let sample = match way {
-            Way::Ours => ours(database, &store, backlog.into(), ending).await?,
-            Way::Bare => {
-                let shards = shards(&store).await?;
-                measure(database, database.drain(shards, ending)).await?
-            }
+            Way::Ours => measure(database, ours.drain(database, backlog.into())).await?,
+            Way::Bare => bare(database, relays, ending).await?,
         };
         let left = database.count(prefix, 0).await?;
         if sample.count != u64::from(backlog) || left != 0 {
@@ -68,12 +69,14 @@ async fn case<D: Database>(
         }
         Ok(sample)
     })
-    .await?;
+    .await;
+    ours.stop().await?;
+    let samples = samples?;
     let [ours, bare] = &samples[..] else { return Err("a way is missing".into()) };
     let case = Case {
-        name: &name,
+        name,
         unit: Unit::Events,
-        against: "one loop with hand-written statements: read a page, settle it",
+        against: "a loop for each relay with hand-written statements: read a page, settle it",
         goal: Some(Goal::AtLeast(0.6)),
     };
     let figure = bench.figure(case, ours, bare)?;
@@ -81,27 +84,68 @@ async fn case<D: Database>(
     Ok(())
 }
 
-/// From the start of the relay to the last settle.
-async fn ours<D: Database>(
-    database: &D,
-    store: &Arc<dyn Store>,
-    backlog: u64,
-    ending: Ending,
-) -> Result<Sample> {
-    let heard = Arc::new(AtomicU64::new(0));
-    measure(database, async {
-        let handle = start(store, &heard, ending).await?;
+async fn bare<D: Database>(database: &D, loops: usize, ending: Ending) -> Result<Sample> {
+    let parts = parts(&database.store(OURS)?, loops).await?;
+    let drains = parts.into_iter().map(|shards| {
+        let database = database.clone();
+        async move { database.drain(shards, ending).await }
+    });
+    measure(database, side_by_side(drains)).await
+}
+
+/// Relays that have shared the shards, and look at the table when they are told to.
+struct Relays {
+    heard: Arc<AtomicU64>,
+    handles: Vec<RelayHandle>,
+}
+
+impl Relays {
+    async fn start<D: Database>(database: &D, count: usize, ending: Ending) -> Result<Self> {
+        let store = database.store(OURS)?;
+        let heard = Arc::new(AtomicU64::new(0));
+        let mut handles = Vec::new();
+        for _ in 0..count {
+            handles.push(start(&store, &heard, ending).await?);
+        }
         let begun = now();
-        while heard.load(Ordering::Relaxed) < backlog {
+        while !is_shared(&store, count).await? {
             if begun.elapsed() > PATIENCE {
-                return Err(format!("{} events heard", heard.load(Ordering::Relaxed)).into());
+                return Err("the relays do not share the shards".into());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Self { heard, handles })
+    }
+
+    /// From the wake to the last settle.
+    async fn drain<D: Database>(&self, database: &D, backlog: u64) -> Result<u64> {
+        let begun = now();
+        self.heard.store(0, Ordering::Relaxed);
+        self.handles.iter().for_each(RelayHandle::wake);
+        while self.heard.load(Ordering::Relaxed) < backlog || database.count(OURS, 0).await? > 0 {
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("{} events heard", self.heard.load(Ordering::Relaxed)).into());
             }
             sleep(Duration::from_millis(1)).await;
         }
-        handle.stop().await?;
-        Ok(heard.load(Ordering::Relaxed))
-    })
-    .await
+        Ok(self.heard.load(Ordering::Relaxed))
+    }
+
+    async fn stop(self) -> Result {
+        for handle in self.handles {
+            handle.stop().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether every shard is held, and nobody has more than one above its share.
+async fn is_shared(store: &Arc<dyn Store>, relays: usize) -> Result<bool> {
+    let shards = usize::from(store.layout().await?.shards.get());
+    let held: Vec<usize> =
+        store.members().await?.iter().map(|member| usize::from(member.held)).collect();
+    let share = shards.div_ceil(relays);
+    Ok(held.iter().sum::<usize>() == shards && held.iter().all(|held| *held <= share))
 }
 
 async fn start(
@@ -114,7 +158,8 @@ async fn start(
         heard.fetch_add(1, Ordering::Relaxed);
         async { Ok::<(), Failure>(()) }
     });
-    let mut settings = RelaySettings::default();
+    let hour = Duration::from_secs(3600);
+    let mut settings = RelaySettings { poll: hour, sweep: hour, ..RelaySettings::default() };
     if ending == Ending::Delete {
         settings.retention_done = Duration::ZERO;
     }

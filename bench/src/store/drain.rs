@@ -8,7 +8,7 @@ use pillarbox::{Epoch, OwnerId, Seq, ShardId, Store};
 use crate::{
     Result,
     bare::{BARE, BATCH, Database, Ending, OURS, fill},
-    case::{Bench, Case, shards},
+    case::{Bench, Case, parts},
     figure::{Goal, Unit},
     round::{Sample, by_turns, measure, side_by_side},
 };
@@ -100,12 +100,6 @@ async fn bare<D: Database>(
         async move { database.drain(shards, ending).await }
     });
     measure(database, side_by_side(drains)).await
-}
-
-/// All shards, dealt out to readers.
-async fn parts(store: &Arc<dyn Store>, readers: usize) -> Result<Vec<Vec<ShardId>>> {
-    let shards = shards(store).await?;
-    Ok(shards.chunks(shards.len().div_ceil(readers)).map(<[_]>::to_vec).collect())
 }
 
 /// A reader with its shards, as a relay is one.

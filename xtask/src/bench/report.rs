@@ -107,13 +107,20 @@ impl Report {
     }
 
     fn costs(&self) -> Table {
-        const COSTS: [&str; 3] = ["server_cpu_us", "client_cpu_us", "log_bytes"];
-        let mut table =
-            Table::new(["case", "store", "server CPU µs", "client CPU µs", "bytes logged"]);
+        const COSTS: [&str; 4] = ["server_cpu_us", "client_cpu_us", "log_bytes", "peak_mib"];
+        let mut table = Table::new([
+            "case",
+            "store",
+            "server CPU µs",
+            "client CPU µs",
+            "bytes logged",
+            "peak MiB",
+        ]);
         let has_costs = |figure: &&Value| COSTS.iter().any(|cost| figure[cost].is_object());
         for figure in self.0.iter().filter(has_costs) {
-            let [server, client, log] = COSTS.map(|cost| pair(&figure[cost]));
-            table.row([text(&figure["case"]), text(&figure["store"]), server, client, log]);
+            let [server, client, log, peak] = COSTS.map(|cost| pair(&figure[cost]));
+            let (case, store) = (text(&figure["case"]), text(&figure["store"]));
+            table.row([case, store, server, client, log, peak]);
         }
         table
     }
