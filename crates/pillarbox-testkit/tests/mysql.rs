@@ -11,7 +11,10 @@ use futures_util::future::{Either, select};
 use pillarbox::store::{
     Holding, Join, Lease, Mode, Pending, Purge, Read, Settle, Settlement, ShardRead, Take,
 };
-use pillarbox::{Envelope, ErrorKind, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Verdict};
+use pillarbox::tx::{Insert, Tx as _};
+use pillarbox::{
+    Envelope, ErrorKind, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Tables, Verdict,
+};
 use pillarbox_testkit::fake::cut;
 use pillarbox_testkit::{Backend, Hold, MysqlBackend, run};
 use sqlx::mysql::MySqlPoolOptions;
@@ -34,6 +37,29 @@ on_mysql! {
     an_open_emit_stops_nothing_that_a_relay_does,
     a_settle_that_waits_stops_no_emit,
     a_settle_gives_up_a_lock_it_cannot_have,
+    an_emit_of_any_size_closes_no_statement,
+}
+
+/// What is sent after a statement was closed waits 40 ms for the server's acknowledgement.
+async fn an_emit_of_any_size_closes_no_statement(backend: &MysqlBackend) {
+    let pool = backend.sqlx_pool();
+    let tables = Tables::default();
+    let mut own = pool.begin().await.unwrap();
+    let mut written = 0;
+    for count in [1, 9, 17, 100, 999] {
+        let envelopes: Vec<Envelope> =
+            (0..count).map(|number| keyed(&number.to_string())).collect();
+        let locks: Vec<String> = (0..count % 20).map(|number| number.to_string()).collect();
+        let insert = Insert { tables: &tables, envelopes: &envelopes, locks: &locks, hot: None };
+        (&mut own).insert(&insert).await.unwrap();
+        written += count;
+    }
+
+    let closed = "show session status like 'Com_stmt_close'";
+    let (_, closed): (String, String) = sqlx::query_as(closed).fetch_one(&mut *own).await.unwrap();
+    assert_eq!(closed, "0");
+    own.commit().await.unwrap();
+    assert_eq!(backend.store().stats().await.unwrap().new, written);
 }
 
 /// DDL commits what went before, and what follows would commit by itself.

@@ -60,7 +60,8 @@ fn settings() -> RelaySettings {
 fn start_slots(stage: &Stage, over: &Arc<AtomicBool>) -> Result<JoinSet<Result<Slot>>> {
     let mut slots = JoinSet::new();
     for number in 1..=RELAYS {
-        let writing = Writing { writers: 1, batch: 1, rest: 20, ..stage.writing(u64::MAX) };
+        // One that is paused with an account's lock in its hands holds all other writers up.
+        let writing = Writing { writers: 1, batch: 1, rest: 100, ..stage.writing(u64::MAX) };
         let first = number * 1_000_003;
         let mut orders = stage.orders("", &settings());
         orders.writing = Some(Writing { first, ..writing });

@@ -53,6 +53,9 @@ const PLACES: &str =
 
 const MOST_ROWS: usize = 500;
 
+/// Up to as many rows, each number has a statement of its own.
+const FEW_ROWS: usize = 16;
+
 impl Statements for MySql {
     const BEGIN: Option<&'static str> = None;
 
@@ -78,7 +81,8 @@ impl Statements for MySql {
         let insert = &without_turns(insert);
         let columns = Column::needed_by(insert);
         let sql = Column::insert(insert.tables, &columns);
-        let batches: Vec<_> = chunks(insert.envelopes, MOST_ROWS).collect();
+        let batches: Vec<_> =
+            chunks(insert.envelopes, MOST_ROWS).flat_map(|rows| in_usual_numbers(rows)).collect();
         if let [envelopes] = *batches {
             return write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await;
         }
@@ -154,10 +158,7 @@ async fn write(
         }
         is_first = false;
     });
-    // The text differs with the number of rows: few rows and a full statement are worth keeping
-    // prepared, others not.
-    let usual = envelopes.len() <= 8 || envelopes.len() == MOST_ROWS;
-    let written = query.build().persistent(usual).execute(&mut *connection).await;
+    let written = query.build().execute(&mut *connection).await;
     let written = written.map_err(|error| refused(error, envelopes))?;
     if written.rows_affected() != envelopes.len() as u64 {
         return Err(Error::new(ErrorKind::Database, "the database did not write every event"));
@@ -168,18 +169,37 @@ async fn write(
     }
 }
 
+/// Cuts rows into numbers of which there are few, so that each statement can be kept prepared. One that
+/// is not kept is closed after its use: the server does not answer to that, and whatever is sent next
+/// waits 40 ms for its acknowledgement (sqlx leaves Nagle's algorithm on).
+fn in_usual_numbers<T>(mut rows: &[T]) -> Vec<&[T]> {
+    let mut batches = Vec::new();
+    while !rows.is_empty() {
+        let count = match rows.len() {
+            few @ ..=FEW_ROWS => few,
+            MOST_ROWS => MOST_ROWS,
+            many => 1 << many.ilog2(),
+        };
+        let (batch, rest) = rows.split_at(count);
+        batches.push(batch);
+        rows = rest;
+    }
+    batches
+}
+
 async fn lock(connection: &mut MySqlConnection, insert: &Insert<'_>) -> Result<(), sqlx::Error> {
     if insert.locks.is_empty() {
         return Ok(());
     }
     let mut query = QueryBuilder::<MySql>::new(&*insert.tables.render(LOCK));
     let mut slots = query.separated(", ");
-    for key in insert.locks {
+    // One key again and again makes a usual number of them.
+    let repeated = insert.locks.iter().cycle().take(insert.locks.len().next_power_of_two());
+    for key in repeated {
         slots.push_bind(i16::from(PayloadHash::of(key).as_bytes()[0]));
     }
     query.push(") order by slot for update");
-    let usual = insert.locks.len() == 1;
-    query.build().persistent(usual).execute(connection).await?;
+    query.build().execute(connection).await?;
     Ok(())
 }
 
@@ -199,8 +219,7 @@ async fn places(
     query.push_tuples(insert.envelopes, |mut one, envelope| {
         one.push_bind(envelope.event_id().as_str());
     });
-    let usual = insert.envelopes.len() <= 8;
-    let places = query.build_query_as().persistent(usual).fetch_all(connection).await?;
+    let places = query.build_query_as().fetch_all(connection).await?;
     let place = |(seq, shard, at): (i64, i16, i64)| Place {
         seq: Seq(seq),
         shard: ShardId(shard),
