@@ -5,7 +5,7 @@ use sqlx::{MySqlPool, PgPool, SqlitePool};
 
 use crate::{Glimpse, Step, Trouble};
 
-/// A business database with accounts. Statements have no names, as there may be a pooler.
+/// A business database with accounts.
 #[derive(Clone, Debug)]
 pub enum Bank {
     /// On PostgreSQL.
@@ -71,6 +71,11 @@ macro_rules! on_pool {
 }
 
 impl Bank {
+    /// Whether statements have names: before PostgreSQL there may be a pooler.
+    const fn names(&self) -> bool {
+        !matches!(self, Self::Postgres(_))
+    }
+
     /// Creates this many accounts.
     ///
     /// # Errors
@@ -81,7 +86,7 @@ impl Bank {
             sqlx::raw_sql(CREATE).execute(pool).await?;
             let mut tx = pool.begin().await?;
             for id in 0..accounts {
-                let insert = sqlx::query(sqlx::AssertSqlSafe(insert.clone())).persistent(false);
+                let insert = sqlx::query(sqlx::AssertSqlSafe(insert.clone())).persistent(self.names());
                 insert.bind(id).execute(&mut *tx).await?;
             }
             tx.commit().await?;
@@ -99,9 +104,9 @@ impl Bank {
         on_pool!(self, pool => {
             let mut tx = outbox.begin(pool).await?;
             for account in accounts {
-                let count = sqlx::query(sqlx::AssertSqlSafe(count.clone())).persistent(false);
+                let count = sqlx::query(sqlx::AssertSqlSafe(count.clone())).persistent(self.names());
                 count.bind(account).execute(&mut *tx).await?;
-                let look = sqlx::query_scalar(sqlx::AssertSqlSafe(look.clone())).persistent(false);
+                let look = sqlx::query_scalar(sqlx::AssertSqlSafe(look.clone())).persistent(self.names());
                 let n = look.bind(account).fetch_one(&mut *tx).await?;
                 tx.emit(&Step { account: *account, n }).await?;
                 tx.emit(&Glimpse { account: *account, n }).await?;
@@ -122,7 +127,7 @@ impl Bank {
     pub async fn truth(&self) -> Result<Vec<i64>> {
         on_pool!(self, pool => {
             let mut tx = pool.begin().await?;
-            let all = sqlx::query_scalar("select n from account order by id").persistent(false);
+            let all = sqlx::query_scalar("select n from account order by id").persistent(self.names());
             let truth = all.fetch_all(&mut *tx).await?;
             tx.rollback().await?;
             Ok(truth)
