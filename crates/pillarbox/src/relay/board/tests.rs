@@ -4,6 +4,9 @@
 //! that hand over late what they committed.
 
 mod hot;
+mod rows;
+mod step;
+mod writers;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU16;
@@ -12,6 +15,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use self::step::{Step, steps};
 use super::*;
 use crate::clock::{Clock, Timestamp, instant};
 use crate::envelope::Envelope;
@@ -57,86 +61,6 @@ struct Open {
     tx: MemoryTx,
     envelopes: Vec<Envelope>,
     pledge: Option<Pledge>,
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Emit {
-        key: usize,
-        count: usize,
-        hot: bool,
-    },
-    EmitFree,
-    Commit {
-        key: usize,
-    },
-    Rollback {
-        key: usize,
-    },
-    /// The writer that committed or rolled back longest ago tells the relay.
-    HandOver,
-    /// The relay reads its mail.
-    Mail,
-    /// The relay has waited long enough for those that have not committed.
-    Overdue,
-    StartRead,
-    EndRead,
-    FailRead,
-    Start,
-    /// The lease was too short to start it.
-    PutBack {
-        which: usize,
-    },
-    Deliver {
-        which: usize,
-        outcome: u8,
-    },
-    StartSettle,
-    EndSettle,
-    /// It was written, and the answer got lost: repeated, it applies to nothing.
-    LoseSettle,
-    /// The shards are lost and taken again at a new epoch, whatever is under way.
-    LoseShards,
-    /// A shard is to be given back, as soon as nothing of it is under way.
-    Drain,
-    /// What was given back is taken again, as by the next owner.
-    Take,
-    Advance {
-        millis: u64,
-    },
-    Wake,
-    Sweep,
-    Replay,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        6 => (0..KEYS, 1..8_usize, any::<bool>())
-            .prop_map(|(key, count, hot)| Step::Emit { key, count, hot }),
-        4 => Just(Step::HandOver),
-        3 => Just(Step::Mail),
-        1 => Just(Step::Overdue),
-        2 => Just(Step::EmitFree),
-        4 => (0..KEYS).prop_map(|key| Step::Commit { key }),
-        1 => (0..KEYS).prop_map(|key| Step::Rollback { key }),
-        8 => Just(Step::StartRead),
-        8 => Just(Step::EndRead),
-        1 => Just(Step::FailRead),
-        1 => (0..8_usize).prop_map(|which| Step::PutBack { which }),
-        10 => Just(Step::Start),
-        10 => (0..8_usize, 0..10_u8).prop_map(|(which, outcome)| Step::Deliver { which, outcome }),
-        5 => Just(Step::StartSettle),
-        5 => Just(Step::EndSettle),
-        1 => Just(Step::LoseSettle),
-        1 => prop_oneof![4 => Just(Step::Wake), 1 => Just(Step::LoseShards)],
-        1 => Just(Step::Drain),
-        2 => Just(Step::Take),
-        3 => (1..200_u64).prop_map(|millis| Step::Advance { millis }),
-        3 => Just(Step::Wake),
-        1 => Just(Step::Sweep),
-        1 => Just(Step::Replay),
-    ];
-    prop::collection::vec(step, 50..400)
 }
 
 struct Sim {
@@ -270,150 +194,6 @@ impl Sim {
             Step::Wake => self.board.wake(),
             Step::Sweep => self.board.sweep(),
             Step::Replay => self.replay().await,
-        }
-    }
-
-    /// Writers of one key come one after the other; those of different keys commit in any order.
-    async fn emit(&mut self, key: usize, count: usize, hot: bool) {
-        if self.open.contains_key(&key) {
-            return;
-        }
-        let envelope = |_| {
-            let envelope = Envelope::json("e", &key).unwrap();
-            envelope.key(Key::Given(format!("k{key}"))).unwrap()
-        };
-        let envelopes: Vec<_> = (0..count).map(envelope).collect();
-        let mut tx = self.store.open();
-        let held = self.lane.reserve(&envelopes).filter(|_| hot);
-        let lease = held.as_ref().map(|held| held.hot());
-        let insert = Insert { tables: &self.tables, envelopes: &envelopes, locks: &[], hot: lease };
-        let places = OpenTx::insert(&mut tx, &insert).await.unwrap();
-        let lane = self.lane.clone();
-        let pledge = held.map(|held| Pledge::new(lane, held, places, &envelopes));
-        self.open.insert(key, Open { tx, envelopes, pledge });
-    }
-
-    fn hand_over(&mut self) {
-        let Some((pledge, committed)) = self.pledged.pop_front() else { return };
-        if committed.is_some_and(|envelopes| !pledge.keep(&envelopes)) {
-            self.board.wake();
-        }
-    }
-
-    /// As the engine does.
-    fn read_mail(&mut self) {
-        while let Some(mail) = self.mail.try_next() {
-            match mail {
-                Mail::Registered(rows) => {
-                    rows.iter().for_each(|row| self.board.register(row, instant()));
-                }
-                Mail::Committed(events) => {
-                    let mut are_taken = true;
-                    events.into_iter().for_each(|event| are_taken &= self.board.commit(event));
-                    if !are_taken {
-                        self.board.wake();
-                    }
-                }
-                Mail::Withdrawn(rows) => {
-                    rows.into_iter().for_each(|row| self.board.withdraw(row));
-                }
-                Mail::Leased(_) => unreachable!("events without a key are not written hot here"),
-            }
-        }
-    }
-
-    async fn emit_free(&mut self) {
-        let envelopes = [Envelope::json("free", &0).unwrap()];
-        let mut tx = self.store.open();
-        let insert = Insert { tables: &self.tables, envelopes: &envelopes, locks: &[], hot: None };
-        Tx::insert(&mut tx, &insert).await.unwrap();
-        tx.commit().unwrap();
-        self.free.push(envelopes[0].event_id().clone());
-    }
-
-    fn commit(&mut self, key: usize) {
-        let Some(Open { tx, envelopes, pledge }) = self.open.remove(&key) else { return };
-        tx.commit().unwrap();
-        let ids = envelopes.iter().map(|envelope| envelope.event_id().clone());
-        self.committed.entry(key).or_default().extend(ids);
-        self.pledged.extend(pledge.map(|pledge| (pledge, Some(envelopes))));
-    }
-
-    /// The snapshot is taken here; it is looked at whenever `EndRead` comes.
-    async fn start_read(&mut self) {
-        let Some(wanted) = self.board.next_read() else { return };
-        let rows = match &wanted {
-            Wanted::Key(read) => self.store.read_key(read).await.unwrap(),
-            Wanted::Shards { shards, limit } => {
-                let read = Read { shards: shards.clone(), limit: *limit };
-                self.store.read(&read).await.unwrap()
-            }
-        };
-        self.read = Some((wanted, rows));
-    }
-
-    fn end_read(&mut self) {
-        self.read_mail();
-        match self.read.take() {
-            None => {}
-            Some((Wanted::Key(read), rows)) => self.board.take_key(&read, rows, instant()),
-            Some((Wanted::Shards { shards, limit }, rows)) => {
-                self.board.take_shards(&shards, limit, rows, instant());
-            }
-        }
-    }
-
-    fn deliver(&mut self, which: usize, outcome: u8) {
-        if self.running.is_empty() {
-            return;
-        }
-        let (row, epoch) = self.running.swap_remove(which % self.running.len());
-        let error = ErrorText::new("no");
-        let delay = Duration::from_millis(u64::from(outcome) * 40);
-        let verdict = match outcome {
-            0 if row.key.is_some() => Verdict::Held { error },
-            // Given up for good, and thereby as good as delivered.
-            0 => Verdict::Dead { error },
-            5 if row.key.is_some() && row.attempts > 0 => Verdict::Dead { error },
-            1 | 2 => Verdict::Retry { delay, error },
-            3 => Verdict::Defer { delay, error },
-            4 => Verdict::Done,
-            _ => Verdict::Delete,
-        };
-        if matches!(verdict, Verdict::Done | Verdict::Delete | Verdict::Dead { .. }) {
-            self.delivered.push(row.event.as_ref().unwrap().event_id().clone());
-        }
-        let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key };
-        self.board.judged(&ticket, &verdict);
-        let Ticket { seq, shard, .. } = ticket;
-        let token: Token = row.token;
-        let settlement = Settlement { shard, epoch, seq, token, verdict, settled_by: None };
-        self.judged.push((ticket, settlement));
-    }
-
-    /// Written here, acknowledged when `EndSettle` comes.
-    async fn start_settle(&mut self) {
-        if self.settling.is_some() || self.judged.is_empty() {
-            return;
-        }
-        let batch = std::mem::take(&mut self.judged);
-        let settlements = batch.iter().map(|(_, settlement)| settlement.clone()).collect();
-        let settle = Settle { owner: self.owner.clone(), settlements };
-        let settled = self.store.settle(&settle).await.unwrap();
-        let all = settled.applied.len() == batch.len();
-        assert!(all || self.is_faulty, "nobody else decides on these rows");
-        self.settling = Some((batch, settled));
-    }
-
-    fn end_settle(&mut self) {
-        let Some((batch, settled)) = self.settling.take() else { return };
-        for (ticket, Settlement { epoch, verdict, .. }) in batch {
-            let held = self.held.get(&ticket.shard) == Some(&epoch);
-            if held && settled.applied.contains(&ticket.seq) {
-                self.board.settled(&ticket, &verdict, instant());
-            } else {
-                self.board.overtaken(&ticket, &verdict);
-            }
         }
     }
 

@@ -1,0 +1,83 @@
+//! Rows: read, delivered, and settled.
+
+use super::*;
+
+impl Sim {
+    /// The snapshot is taken here; it is looked at whenever `EndRead` comes.
+    pub(super) async fn start_read(&mut self) {
+        let Some(wanted) = self.board.next_read() else { return };
+        let rows = match &wanted {
+            Wanted::Key(read) => self.store.read_key(read).await.unwrap(),
+            Wanted::Shards { shards, limit } => {
+                let read = Read { shards: shards.clone(), limit: *limit };
+                self.store.read(&read).await.unwrap()
+            }
+        };
+        self.read = Some((wanted, rows));
+    }
+
+    pub(super) fn end_read(&mut self) {
+        self.read_mail();
+        match self.read.take() {
+            None => {}
+            Some((Wanted::Key(read), rows)) => self.board.take_key(&read, rows, instant()),
+            Some((Wanted::Shards { shards, limit }, rows)) => {
+                self.board.take_shards(&shards, limit, rows, instant());
+            }
+        }
+    }
+
+    pub(super) fn deliver(&mut self, which: usize, outcome: u8) {
+        if self.running.is_empty() {
+            return;
+        }
+        let (row, epoch) = self.running.swap_remove(which % self.running.len());
+        let error = ErrorText::new("no");
+        let delay = Duration::from_millis(u64::from(outcome) * 40);
+        let verdict = match outcome {
+            0 if row.key.is_some() => Verdict::Held { error },
+            // Given up for good, and thereby as good as delivered.
+            0 => Verdict::Dead { error },
+            5 if row.key.is_some() && row.attempts > 0 => Verdict::Dead { error },
+            1 | 2 => Verdict::Retry { delay, error },
+            3 => Verdict::Defer { delay, error },
+            4 => Verdict::Done,
+            _ => Verdict::Delete,
+        };
+        if matches!(verdict, Verdict::Done | Verdict::Delete | Verdict::Dead { .. }) {
+            self.delivered.push(row.event.as_ref().unwrap().event_id().clone());
+        }
+        let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key };
+        self.board.judged(&ticket, &verdict);
+        let Ticket { seq, shard, .. } = ticket;
+        let token: Token = row.token;
+        let settlement = Settlement { shard, epoch, seq, token, verdict, settled_by: None };
+        self.judged.push((ticket, settlement));
+    }
+
+    /// Written here, acknowledged when `EndSettle` comes.
+    pub(super) async fn start_settle(&mut self) {
+        if self.settling.is_some() || self.judged.is_empty() {
+            return;
+        }
+        let batch = std::mem::take(&mut self.judged);
+        let settlements = batch.iter().map(|(_, settlement)| settlement.clone()).collect();
+        let settle = Settle { owner: self.owner.clone(), settlements };
+        let settled = self.store.settle(&settle).await.unwrap();
+        let all = settled.applied.len() == batch.len();
+        assert!(all || self.is_faulty, "nobody else decides on these rows");
+        self.settling = Some((batch, settled));
+    }
+
+    pub(super) fn end_settle(&mut self) {
+        let Some((batch, settled)) = self.settling.take() else { return };
+        for (ticket, Settlement { epoch, verdict, .. }) in batch {
+            let held = self.held.get(&ticket.shard) == Some(&epoch);
+            if held && settled.applied.contains(&ticket.seq) {
+                self.board.settled(&ticket, &verdict, instant());
+            } else {
+                self.board.overtaken(&ticket, &verdict);
+            }
+        }
+    }
+}

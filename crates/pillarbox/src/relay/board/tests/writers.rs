@@ -1,0 +1,71 @@
+//! Writers: what they emit, commit and hand over, and how the relay hears of it.
+
+use super::*;
+
+impl Sim {
+    /// Writers of one key come one after the other; those of different keys commit in any order.
+    pub(super) async fn emit(&mut self, key: usize, count: usize, hot: bool) {
+        if self.open.contains_key(&key) {
+            return;
+        }
+        let envelope = |_| {
+            let envelope = Envelope::json("e", &key).unwrap();
+            envelope.key(Key::Given(format!("k{key}"))).unwrap()
+        };
+        let envelopes: Vec<_> = (0..count).map(envelope).collect();
+        let mut tx = self.store.open();
+        let held = self.lane.reserve(&envelopes).filter(|_| hot);
+        let lease = held.as_ref().map(|held| held.hot());
+        let insert = Insert { tables: &self.tables, envelopes: &envelopes, locks: &[], hot: lease };
+        let places = OpenTx::insert(&mut tx, &insert).await.unwrap();
+        let lane = self.lane.clone();
+        let pledge = held.map(|held| Pledge::new(lane, held, places, &envelopes));
+        self.open.insert(key, Open { tx, envelopes, pledge });
+    }
+
+    pub(super) fn hand_over(&mut self) {
+        let Some((pledge, committed)) = self.pledged.pop_front() else { return };
+        if committed.is_some_and(|envelopes| !pledge.keep(&envelopes)) {
+            self.board.wake();
+        }
+    }
+
+    /// As the engine does.
+    pub(super) fn read_mail(&mut self) {
+        while let Some(mail) = self.mail.try_next() {
+            match mail {
+                Mail::Registered(rows) => {
+                    rows.iter().for_each(|row| self.board.register(row, instant()));
+                }
+                Mail::Committed(events) => {
+                    let mut are_taken = true;
+                    events.into_iter().for_each(|event| are_taken &= self.board.commit(event));
+                    if !are_taken {
+                        self.board.wake();
+                    }
+                }
+                Mail::Withdrawn(rows) => {
+                    rows.into_iter().for_each(|row| self.board.withdraw(row));
+                }
+                Mail::Leased(_) => unreachable!("events without a key are not written hot here"),
+            }
+        }
+    }
+
+    pub(super) async fn emit_free(&mut self) {
+        let envelopes = [Envelope::json("free", &0).unwrap()];
+        let mut tx = self.store.open();
+        let insert = Insert { tables: &self.tables, envelopes: &envelopes, locks: &[], hot: None };
+        Tx::insert(&mut tx, &insert).await.unwrap();
+        tx.commit().unwrap();
+        self.free.push(envelopes[0].event_id().clone());
+    }
+
+    pub(super) fn commit(&mut self, key: usize) {
+        let Some(Open { tx, envelopes, pledge }) = self.open.remove(&key) else { return };
+        tx.commit().unwrap();
+        let ids = envelopes.iter().map(|envelope| envelope.event_id().clone());
+        self.committed.entry(key).or_default().extend(ids);
+        self.pledged.extend(pledge.map(|pledge| (pledge, Some(envelopes))));
+    }
+}
