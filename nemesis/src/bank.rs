@@ -134,6 +134,22 @@ impl Bank {
         })
     }
 
+    /// Lets the database clean up after the last backlog and see the one there is.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn tidy(&self) -> Result<()> {
+        let tidy = match self {
+            Self::Postgres(_) => "vacuum analyze outbox_event",
+            Self::Mysql(_) => "analyze table outbox_event",
+            Self::Sqlite(_) => "analyze outbox_event",
+        };
+        on_pool!(self, pool => {
+            sqlx::raw_sql(tidy).execute(pool).await?;
+        });
+        Ok(())
+    }
+
     /// Adds the steps from one number up to another to the backlog by plain inserts, spread over
     /// the accounts, without glimpses.
     ///

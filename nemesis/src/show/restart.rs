@@ -56,6 +56,7 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
 /// Events per second from the first delivery to the last.
 async fn undisturbed(stage: &Stage, settings: &RelaySettings, backlog: i64) -> Result<f64> {
     stage.place.bank.fill(0, backlog, stage.accounts).await?;
+    stage.place.bank.tidy().await?;
     let relay = stage.relay(&stage.orders("calm", settings))?;
     stage.drained().await?;
     relay.stop().await?;
@@ -79,6 +80,7 @@ async fn killed(
     faults: &mut Faults,
 ) -> Result<After> {
     stage.place.bank.fill(backlog, 2 * backlog, stage.accounts).await?;
+    stage.place.bank.tidy().await?;
     let mut tail = stage.tail()?;
     tail.look()?;
     let third = tail.deliveries + u64::try_from(backlog / 5)?;
