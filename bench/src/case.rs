@@ -7,9 +7,9 @@ use pillarbox::{ShardId, Store};
 use crate::{
     Result,
     args::Options,
-    bare::Database,
+    bare::{Database, Ending, OURS},
     figure::{Figure, Goal, Title, Unit},
-    round::Sample,
+    round::{Sample, measure, side_by_side},
     scale::Scale,
 };
 
@@ -70,4 +70,18 @@ pub(crate) async fn shards(store: &Arc<dyn Store>) -> Result<Vec<ShardId>> {
 pub(crate) async fn parts(store: &Arc<dyn Store>, readers: usize) -> Result<Vec<Vec<ShardId>>> {
     let shards = shards(store).await?;
     Ok(shards.chunks(shards.len().div_ceil(readers)).map(<[_]>::to_vec).collect())
+}
+
+/// The backlog of hand-written statements, drained by this many loops side by side.
+pub(crate) async fn drain_by_hand<D: Database>(
+    database: &D,
+    loops: usize,
+    ending: Ending,
+) -> Result<Sample> {
+    let parts = parts(&database.store(OURS)?, loops).await?;
+    let drains = parts.into_iter().map(|shards| {
+        let database = database.clone();
+        async move { database.drain(shards, ending).await }
+    });
+    measure(database, side_by_side(drains)).await
 }

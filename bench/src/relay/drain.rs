@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use crate::{
     Result,
     bare::{BARE, Database, Ending, OURS, fill_keys},
-    case::{Bench, Case, parts},
+    case::{Bench, Case, drain_by_hand},
     event::KEYS,
     figure::{Goal, Unit},
-    round::{Sample, by_turns, measure, now, side_by_side},
+    round::{by_turns, measure, now},
 };
 
 /// A drain that takes longer has stopped.
@@ -61,7 +61,7 @@ async fn case<D: Database>(
         fill_keys(database, prefix, backlog, keys).await?;
         let sample = match way {
             Way::Ours => measure(database, ours.drain(database, backlog.into())).await?,
-            Way::Bare => bare(database, relays, ending).await?,
+            Way::Bare => drain_by_hand(database, relays, ending).await?,
         };
         let left = database.count(prefix, 0).await?;
         if sample.count != u64::from(backlog) || left != 0 {
@@ -82,15 +82,6 @@ async fn case<D: Database>(
     let figure = bench.figure(case, ours, bare)?;
     bench.report(figure);
     Ok(())
-}
-
-async fn bare<D: Database>(database: &D, loops: usize, ending: Ending) -> Result<Sample> {
-    let parts = parts(&database.store(OURS)?, loops).await?;
-    let drains = parts.into_iter().map(|shards| {
-        let database = database.clone();
-        async move { database.drain(shards, ending).await }
-    });
-    measure(database, side_by_side(drains)).await
 }
 
 /// Relays that have shared the shards, and look at the table when they are told to.

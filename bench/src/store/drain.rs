@@ -8,7 +8,7 @@ use pillarbox::{Epoch, OwnerId, Seq, ShardId, Store};
 use crate::{
     Result,
     bare::{BARE, BATCH, Database, Ending, OURS, fill},
-    case::{Bench, Case, parts},
+    case::{Bench, Case, drain_by_hand, parts},
     figure::{Goal, Unit},
     round::{Sample, by_turns, measure, side_by_side},
 };
@@ -46,7 +46,7 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, readers: usize, ending: End
         fill(database, prefix, backlog).await?;
         let sample = match way {
             Way::Ours => ours(database, &store, readers, ending).await?,
-            Way::Bare => bare(database, parts(&store, readers).await?, ending).await?,
+            Way::Bare => drain_by_hand(database, readers, ending).await?,
         };
         let left = database.count(prefix, 0).await?;
         let done = database.count(prefix, 1).await?;
@@ -88,18 +88,6 @@ async fn ours<D: Database>(
         store.leave(&owner.id).await?;
     }
     Ok(sample)
-}
-
-async fn bare<D: Database>(
-    database: &D,
-    parts: Vec<Vec<ShardId>>,
-    ending: Ending,
-) -> Result<Sample> {
-    let drains = parts.into_iter().map(|shards| {
-        let database = database.clone();
-        async move { database.drain(shards, ending).await }
-    });
-    measure(database, side_by_side(drains)).await
 }
 
 /// A reader with its shards, as a relay is one.
