@@ -133,6 +133,7 @@ on_every_store! {
         a_panic_in_a_layer_is_a_failed_delivery,
         a_layer_that_hangs_is_stopped,
         a_layer_that_outwaits_the_lease_reaches_no_listener,
+        a_stop_does_not_wait_for_what_came_too_late,
         a_layer_has_the_context_of_the_emit,
         an_open_circuit_uses_up_no_attempts,
     }

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use pillarbox::layer::{self, CircuitBreaker, Next, Outcome};
+use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::Status;
-use pillarbox::{Cx, Envelope, Failure, Listeners, RelaySettings};
+use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelaySettings};
 use pillarbox_testkit::fake::ManualClock;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
-use crate::fixture::{ALWAYS, Place, Script, free, next, quick, relay};
+use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay};
 
 /// Tells its number on the way in, and a hundred more on the way out.
 fn telling(number: i64, heard: &UnboundedSender<i64>) -> impl layer::Layer + use<> {
@@ -159,6 +161,39 @@ pub(crate) async fn a_layer_that_outwaits_the_lease_reaches_no_listener(place: &
 
     assert_eq!(next(&mut hears, 2).await, [2, 1], "the second pass, still the first attempt");
     handle.stop().await.unwrap();
+}
+
+/// The last delivery under way turns out to have come too late: nothing is left to wait for.
+pub(crate) async fn a_stop_does_not_wait_for_what_came_too_late(place: &Place) {
+    let (heard, _hears) = mpsc::unbounded_channel();
+    let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (probe, clock) = (Probe::new(), ManualClock::new());
+    let relay = relay(place, hearing(&heard)).clock(clock.clone()).observer(probe.clone());
+    let relay = relay.layer(layer::before({
+        let (begun, gate) = (Arc::clone(&begun), Arc::clone(&gate));
+        move |_| {
+            let (begun, gate, clock) = (Arc::clone(&begun), Arc::clone(&gate), clock.clone());
+            async move {
+                begun.notify_one();
+                gate.notified().await;
+                clock.advance(Duration::from_secs(3600));
+                Ok::<_, Failure>(())
+            }
+        }
+    }));
+    let handle = relay.spawn().await.unwrap();
+    place.commit(&Outbox::new(), vec![keyed("a", 1)]).await;
+    begun.notified().await;
+
+    let open_later = async {
+        // By then the stop waits for the delivery.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        gate.notify_one();
+    };
+    tokio::join!(handle.stop(), open_later).0.unwrap();
+
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::NotStarted { .. })), 1);
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::Abandoned { .. })), 0);
 }
 
 /// The waiting events are put off as often as it takes, and keep all their attempts.

@@ -189,7 +189,8 @@ async fn work(shared: Arc<Shared>) {
         let (outcome, keeps_turn) = shared.deliver(parcel).await;
         next = shared.state().finish(id, outcome, keeps_turn);
         in_a_row += 1;
-        if in_a_row >= IN_A_ROW || since.elapsed() >= AT_A_STRETCH {
+        let is_long = in_a_row >= IN_A_ROW || since.elapsed() >= AT_A_STRETCH;
+        if is_long && next.is_some() {
             shared.finished.notify_one();
             tokio::task::yield_now().await;
             (in_a_row, since) = (0, instant());

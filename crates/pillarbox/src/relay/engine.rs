@@ -76,13 +76,12 @@ impl Engine {
         self.tenure.leave();
         self.hold();
         while self.unsettled() > 0 || self.hot.is_giving_back() {
-            self.take_in_deliveries();
             self.start_settle();
             self.start_hot_settle();
             self.give_back();
             self.work.deliveries.go();
             tokio::select! {
-                () = self.work.deliveries.finished() => {}
+                () = self.work.deliveries.finished() => self.take_in_deliveries(),
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 () = sleep_until(deadline) => {
                     let unsettled = self.unsettled();
