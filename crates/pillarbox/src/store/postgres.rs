@@ -3,9 +3,12 @@
 mod admin;
 mod bell;
 mod claim;
+mod columns;
 mod lease;
 mod link;
 mod migrate;
+#[cfg(test)]
+mod place;
 #[cfg(test)]
 mod plan;
 mod read;
@@ -240,7 +243,7 @@ impl Store for PostgresStore {
     }
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
-        claim::settle_rows(self, settle).await
+        settle::settle_rows(self, settle).await
     }
 
     async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {

@@ -1,19 +1,17 @@
-//! Every hot statement's plan, read from the server with a million done rows in the table.
+//! Every hot statement's plan, read from the server: with a million done rows in the table, and
+//! with a table that the planner takes for empty.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Row as _};
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::PostgresStore;
+use super::place::{Place, server};
 use super::sql::{self, admin, claim};
-use crate::id::OwnerId;
-use crate::store::Store as _;
-use crate::table::TablePrefix;
 
 const DONE: u32 = 1_000_000;
 const PENDING: u32 = 3_000;
+const CROWD: u32 = 30_000;
 
 /// A statement as the relay runs it: its name, its text, its arguments, the indexes it may use.
 struct Hot {
@@ -57,40 +55,33 @@ async fn hot_statements_use_the_pending_index_beside_a_million_done_rows() {
     place.close().await;
 }
 
-/// The server of the tests; without one the test is skipped, unless it is required.
-fn server() -> Option<String> {
-    let url = std::env::var("PILLARBOX_POSTGRES_URL").ok();
-    let required = std::env::var("PILLARBOX_REQUIRE").unwrap_or_default();
-    let is_required = required.split(',').any(|name| name == "postgres");
-    assert!(url.is_some() || !is_required, "PILLARBOX_POSTGRES_URL is not set");
-    if url.is_none() {
-        eprintln!("skipped: PILLARBOX_POSTGRES_URL is not set");
-    }
-    url
-}
+/// What a vacuum leaves of a drained table: pages, and the belief that they hold nothing. Plans made
+/// then are kept, and must do when the table is full again.
+#[tokio::test]
+async fn hot_statements_look_at_few_rows_of_a_table_that_is_taken_for_empty() {
+    let Some(url) = server() else { return };
+    let place = Place::open(&url).await;
+    place.fill_what_is_taken_for_empty().await;
 
-/// A schema of its own, whose statistics nobody but the test gathers.
-struct Place {
-    url: String,
-    schema: String,
-    pool: PgPool,
-    store: PostgresStore,
+    for mode in ["force_generic_plan", "force_custom_plan"] {
+        place.run(&format!("set plan_cache_mode = {mode}")).await;
+        for hot in place.hot_statements().await {
+            if hot.indexes != BY_SHARD && hot.indexes != BY_SHARD_AND_KEY {
+                continue;
+            }
+            let looked_at = place.rows_looked_at_by(&hot).await;
+            assert!(looked_at > 0.0, "{} ({mode}) looks at nothing", hot.name);
+            assert!(
+                looked_at < f64::from(CROWD) / 3.0,
+                "{} ({mode}) looks at {looked_at} rows or pairs of {CROWD} rows",
+                hot.name
+            );
+        }
+    }
+    place.close().await;
 }
 
 impl Place {
-    async fn open(url: &str) -> Self {
-        let schema = format!("plan_{}", OwnerId::generate()).to_lowercase();
-        let mut admin = PgConnection::connect(url).await.unwrap();
-        let create = AssertSqlSafe(format!("create schema {schema}"));
-        sqlx::query(create).execute(&mut admin).await.unwrap();
-        let options = url.parse::<sqlx::postgres::PgConnectOptions>().unwrap();
-        let options = options.options([("search_path", schema.as_str())]);
-        let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
-        let store = PostgresStore::new(pool.clone()).prefix(TablePrefix::new("plan_").unwrap());
-        store.migrate().await.unwrap();
-        Self { url: url.to_owned(), schema, pool, store }
-    }
-
     async fn fill(&self) {
         self.run("alter table plan_outbox_event set (autovacuum_enabled = off)").await;
         let rows =
@@ -101,21 +92,34 @@ impl Place {
         self.run("update plan_outbox_shard set owner = 'us', epoch = 1").await;
     }
 
-    async fn run(&self, statement: &str) {
-        let statement = AssertSqlSafe(statement.to_owned());
-        sqlx::raw_sql(statement).execute(&self.pool).await.unwrap();
+    async fn fill_what_is_taken_for_empty(&self) {
+        let rows = "insert into plan_outbox_event (event_type, payload, partition_key)
+            select 'order.placed', '{}', 'key-' || n % 1000";
+        let rows = format!("{rows} from generate_series(1, {CROWD}) n");
+        self.run("alter table plan_outbox_event set (autovacuum_enabled = off)").await;
+        // Rows that were never committed are dead at once, whoever else is at work.
+        self.run(&format!("begin; {rows}; rollback")).await;
+        self.run("vacuum (truncate off) plan_outbox_event").await;
+        let known = "select relpages > 0 and reltuples = 0 from pg_class
+            where oid = 'plan_outbox_event'::regclass";
+        let is_so: bool = sqlx::query_scalar(known).fetch_one(&self.pool).await.unwrap();
+        assert!(is_so, "the planner takes the table for empty");
+        self.run(&rows).await;
+        self.run("update plan_outbox_shard set owner = 'us', epoch = 1").await;
     }
 
     async fn hot_statements(&self) -> Vec<Hot> {
         let (verdicts, marks) = self.verdicts().await;
         let shards = format!("{}::smallint[]", series(0..64));
         let ones = format!("{}::bigint[]", series((0..64).map(|_| 1)));
-        let fence = format!("'us', {shards}, {ones}");
         let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
         let read = format!("{shards}, {ones}, 100");
-        let read_key = "1, 'key-1', 100".to_owned();
-        let delete = format!("{fence}, {verdicts}");
-        let mark = format!("{fence}, {verdicts}, {marks}");
+        let shard = "select shard from plan_outbox_event where ordering_key = 'key-1' limit 1";
+        let shard: i16 = sqlx::query_scalar(shard).fetch_one(&self.pool).await.unwrap();
+        let read_key = format!("{shard}::smallint, 'key-1', 100");
+        let delete = format!("'us', {verdicts}, {shards}, {ones}");
+        let mark = format!("'us', {verdicts}, {marks}, {shards}, {ones}");
+        let suspect = format!("{verdicts}, 3");
         let take = format!("'us', {shards}, 100, 15000000");
         let take_heads = format!("{take}, 'key-1'");
         let renew = format!("'us', {verdicts}, 15000000");
@@ -130,6 +134,7 @@ impl Place {
             hot("CLAIM_HEADS", claim::CLAIM_HEADS, take_heads, BY_SHARD_AND_KEY),
             hot("RENEW_ROWS", claim::RENEW_ROWS, renew, BY_SHARD),
             hot("RECLAIM", claim::RECLAIM, verdicts.clone(), BY_SHARD),
+            hot("SUSPECT", claim::SUSPECT, suspect, BY_SHARD),
             hot("RELEASE_ROWS", claim::RELEASE_ROWS, release.clone(), BY_SHARD),
             hot("SETTLE_ROWS_DELETE", claim::SETTLE_ROWS_DELETE, release, BY_SHARD),
             hot("SETTLE_ROWS_MARK", claim::SETTLE_ROWS_MARK, mark_rows, BY_SHARD),
@@ -158,10 +163,9 @@ impl Place {
         );
         let done = series(rows.iter().map(|_| 1));
         let zeros = series(rows.iter().map(|_| 0));
-        let nulls = format!("array[{}]", vec!["null"; rows.len()].join(","));
         let what = format!(
-            "{done}::smallint[], {zeros}::integer[], {zeros}::bigint[], {nulls}::text[], \
-             {nulls}::text[]"
+            "{done}::smallint[], {zeros}::integer[], {zeros}::bigint[], array['order.placed'], \
+             {zeros}::integer[], {done}::integer[]"
         );
         (which, what)
     }
@@ -169,23 +173,28 @@ impl Place {
     /// How the generic plan, which a prepared statement ends up with, finds its rows.
     async fn indexes_of(&self, hot: &Hot) -> Vec<String> {
         self.run("set plan_cache_mode = force_generic_plan").await;
-        self.run(&format!("prepare hot as {}", self.store.tables.render(hot.sql))).await;
-        let args = if hot.args.is_empty() { String::new() } else { format!("({})", hot.args) };
-        let explain = AssertSqlSafe(format!("explain (format json) execute hot{args}"));
-        let row = sqlx::query(explain).fetch_one(&self.pool).await.unwrap();
-        let plan: String = row.try_get_unchecked(0).unwrap();
-        let plan: Value = serde_json::from_str(&plan).unwrap();
-        self.run("deallocate hot").await;
+        let plan = self.explain("explain (format json)", hot).await;
         let mut used = Vec::new();
         gather(&plan, &mut used);
         used
     }
 
-    async fn close(self) {
-        self.pool.close().await;
-        let mut admin = PgConnection::connect(&self.url).await.unwrap();
-        let drop = AssertSqlSafe(format!("drop schema {} cascade", self.schema));
-        sqlx::query(drop).execute(&mut admin).await.unwrap();
+    /// How many rows, or pairs of rows, the statement looks at when it is run.
+    async fn rows_looked_at_by(&self, hot: &Hot) -> f64 {
+        self.run("begin").await;
+        let plan = self.explain("explain (analyze, format json)", hot).await;
+        self.run("rollback").await;
+        rows_looked_at(&plan)
+    }
+
+    async fn explain(&self, explain: &str, hot: &Hot) -> Value {
+        self.run(&format!("prepare hot as {}", self.store.tables.render(hot.sql))).await;
+        let args = if hot.args.is_empty() { String::new() } else { format!("({})", hot.args) };
+        let explain = AssertSqlSafe(format!("{explain} execute hot{args}"));
+        let row = sqlx::query(explain).fetch_one(&self.pool).await.unwrap();
+        let plan: String = row.try_get_unchecked(0).unwrap();
+        self.run("deallocate hot").await;
+        serde_json::from_str(&plan).unwrap()
     }
 }
 
@@ -207,6 +216,22 @@ fn gather(plan: &Value, used: &mut Vec<String>) {
             node.values().for_each(|inner| gather(inner, used));
         }
         _ => {}
+    }
+}
+
+/// Events found, and events or pairs found and dropped, at every node of the plan.
+fn rows_looked_at(plan: &Value) -> f64 {
+    match plan {
+        Value::Array(nodes) => nodes.iter().map(rows_looked_at).sum(),
+        Value::Object(node) => {
+            let number = |name| node.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+            let of_events = node.get("Relation Name").is_some_and(|it| it == "plan_outbox_event");
+            let found = if of_events { number("Actual Rows") } else { 0.0 };
+            let dropped = number("Rows Removed by Filter") + number("Rows Removed by Join Filter");
+            let inner: f64 = node.values().map(rows_looked_at).sum();
+            (found + dropped) * number("Actual Loops") + inner
+        }
+        _ => 0.0,
     }
 }
 

@@ -1,153 +1,149 @@
-//! Verdicts, written in batches behind the fence.
+//! Verdicts, written in batches behind the fence: that of the shard, or that of each row's lease.
 
-use std::collections::BTreeMap;
+#[cfg(test)]
+mod tests;
 
-use sqlx::{PgExecutor, Row as _, postgres::PgRow};
+use std::collections::{BTreeMap, HashSet};
 
+use sqlx::{PgConnection, Row as _};
+
+use super::columns::{Entry, Rows, marks};
 use super::{PostgresStore, sql};
 use crate::error::Result;
-use crate::id::{OwnerId, Seq, ShardId};
-use crate::store::mark::Mark;
-use crate::store::{Settle, Settled, Settlement};
+use crate::id::{Epoch, OwnerId, Seq, ShardId};
+use crate::store::{Settle, SettleRows, Settled, Settlement};
 use crate::verdict::Verdict;
 
 pub(super) async fn settle(store: &PostgresStore, settle: &Settle) -> Result<Settled> {
-    let mut settlements: Vec<&Settlement> = settle.settlements.iter().collect();
-    // In order, as everyone who locks rows: so none waits in a circle.
-    settlements.sort_by_key(|settlement| settlement.seq);
-    let (deleted, marked): (Vec<&Settlement>, Vec<&Settlement>) =
-        settlements.into_iter().partition(|settlement| settlement.verdict == Verdict::Delete);
-    if marked.is_empty() {
-        let mut link = store.link(&store.pool).await?;
-        let deleted = delete(store, &mut *link, &settle.owner, &deleted).await?;
-        link.end().await?;
-        return Ok(deleted);
+    let fence = Fence::of(&settle.settlements);
+    let entries = settle.settlements.iter().filter(|it| fence.is_newest(it)).map(Entry::from);
+    let (owner, entries) = (&settle.owner, entries.collect());
+    Settler { store, owner, fence: Some(&fence) }.settle(entries).await
+}
+
+pub(super) async fn settle_rows(store: &PostgresStore, settle: &SettleRows) -> Result<Vec<Seq>> {
+    let entries = settle.verdicts.iter().map(Entry::from).collect();
+    let settler = Settler { store, owner: &settle.owner, fence: None };
+    Ok(settler.settle(entries).await?.applied)
+}
+
+/// The shards of a settle, each at its newest epoch.
+struct Fence(BTreeMap<ShardId, Epoch>);
+
+impl Fence {
+    fn of(settlements: &[Settlement]) -> Self {
+        let mut newest = BTreeMap::new();
+        for Settlement { shard, epoch, .. } in settlements {
+            let known = newest.entry(*shard).or_insert(*epoch);
+            *known = (*known).max(*epoch);
+        }
+        Self(newest)
     }
-    if deleted.is_empty() {
-        let mut link = store.link(&store.pool).await?;
-        let marked = mark(store, &mut *link, &settle.owner, &marked).await?;
-        link.end().await?;
-        return Ok(marked);
+
+    /// A verdict of an older epoch is stale by itself.
+    fn is_newest(&self, settlement: &Settlement) -> bool {
+        self.0.get(&settlement.shard) == Some(&settlement.epoch)
     }
-    let mut tx = store.begin().await?;
-    let mut settled = delete(store, &mut *tx, &settle.owner, &deleted).await?;
-    let more = mark(store, &mut *tx, &settle.owner, &marked).await?;
-    tx.commit().await?;
+
+    fn shards(&self) -> Vec<i16> {
+        self.0.keys().map(|shard| shard.0).collect()
+    }
+
+    fn epochs(&self) -> Vec<i64> {
+        self.0.values().map(|epoch| epoch.0).collect()
+    }
+}
+
+/// Who settles, and behind what.
+struct Settler<'a> {
+    store: &'a PostgresStore,
+    owner: &'a OwnerId,
+    /// `None`: each row's lease is its fence.
+    fence: Option<&'a Fence>,
+}
+
+impl Settler<'_> {
+    async fn settle(&self, mut entries: Vec<Entry<'_>>) -> Result<Settled> {
+        entries.sort_by_key(|entry| entry.row.seq);
+        let (deleted, marked): (Vec<Entry<'_>>, Vec<Entry<'_>>) =
+            entries.into_iter().partition(|entry| *entry.verdict == Verdict::Delete);
+        if marked.is_empty() || deleted.is_empty() {
+            let mut link = self.store.link(&self.store.pool).await?;
+            let one_kind = if marked.is_empty() { deleted } else { marked };
+            let settled = self.write(&mut link, one_kind).await?;
+            link.end().await?;
+            return Ok(settled);
+        }
+        let mut tx = self.store.begin().await?;
+        let mut settled = self.write(&mut tx, deleted).await?;
+        add(&mut settled, self.write(&mut tx, marked).await?);
+        tx.commit().await?;
+        Ok(settled)
+    }
+
+    /// Writes verdicts of one kind. A row that was changed meanwhile under the same token, as by
+    /// a renewal of its lease, has moved from its place: it is looked for once more.
+    async fn write(&self, on: &mut PgConnection, entries: Vec<Entry<'_>>) -> Result<Settled> {
+        let mut settled = self.write_once(on, &entries).await?;
+        let left = left_of(entries, &settled);
+        if !left.is_empty() {
+            add(&mut settled, self.write_once(on, &left).await?);
+        }
+        Ok(settled)
+    }
+
+    async fn write_once(&self, on: &mut PgConnection, entries: &[Entry<'_>]) -> Result<Settled> {
+        let is_deletion = entries.iter().all(|entry| *entry.verdict == Verdict::Delete);
+        let text = match (is_deletion, self.fence) {
+            (true, Some(_)) => sql::SETTLE_DELETE,
+            (true, None) => sql::claim::SETTLE_ROWS_DELETE,
+            (false, Some(_)) => sql::SETTLE_MARK,
+            (false, None) => sql::claim::SETTLE_ROWS_MARK,
+        };
+        let Rows { shards, seqs, tokens } = Rows::of(entries.iter().map(|entry| &entry.row));
+        let mut query = sqlx::query(self.store.sql(text))
+            .persistent(self.store.named)
+            .bind(self.owner.as_str())
+            .bind(shards)
+            .bind(seqs)
+            .bind(tokens);
+        if !is_deletion {
+            query = marks(query, entries);
+        }
+        if let Some(fence) = self.fence {
+            query = query.bind(fence.shards()).bind(fence.epochs());
+        }
+        let row = query.fetch_one(on).await?;
+        let (locked, seqs): (Vec<i16>, Option<Vec<i64>>) =
+            (row.try_get("locked")?, row.try_get("settled")?);
+        let all = || entries.iter().map(|entry| entry.row.seq).collect();
+        Ok(Settled {
+            applied: seqs.map_or_else(all, |seqs| seqs.into_iter().map(Seq).collect()),
+            refused: self.refused(&locked),
+        })
+    }
+
+    fn refused(&self, locked: &[i16]) -> Vec<ShardId> {
+        let shards = self.fence.iter().flat_map(|fence| fence.0.keys().copied());
+        shards.filter(|shard| !locked.contains(&shard.0)).collect()
+    }
+}
+
+/// What was not written, though nothing was refused.
+fn left_of<'a>(entries: Vec<Entry<'a>>, settled: &Settled) -> Vec<Entry<'a>> {
+    if settled.applied.len() == entries.len() {
+        return Vec::new();
+    }
+    let applied: HashSet<Seq> = settled.applied.iter().copied().collect();
+    let is_left = |entry: &Entry<'_>| {
+        !applied.contains(&entry.row.seq) && !settled.refused.contains(&entry.row.shard)
+    };
+    entries.into_iter().filter(is_left).collect()
+}
+
+fn add(settled: &mut Settled, more: Settled) {
     settled.applied.extend(more.applied);
     settled.refused.extend(more.refused);
     settled.refused.sort_unstable();
     settled.refused.dedup();
-    Ok(settled)
-}
-
-async fn delete(
-    store: &PostgresStore,
-    executor: impl PgExecutor<'_>,
-    owner: &OwnerId,
-    settlements: &[&Settlement],
-) -> Result<Settled> {
-    let columns = Columns::of(settlements);
-    let row = sqlx::query(store.sql(sql::SETTLE_DELETE))
-        .persistent(store.named)
-        .bind(owner.as_str())
-        .bind(&columns.fence_shards)
-        .bind(&columns.fence_epochs)
-        .bind(&columns.shards)
-        .bind(&columns.seqs)
-        .bind(&columns.tokens)
-        .fetch_one(executor)
-        .await?;
-    columns.settled(&row)
-}
-
-async fn mark(
-    store: &PostgresStore,
-    executor: impl PgExecutor<'_>,
-    owner: &OwnerId,
-    settlements: &[&Settlement],
-) -> Result<Settled> {
-    let columns = Columns::of(settlements);
-    let marks = Marks::of(settlements.iter().map(|it| (&it.verdict, it.settled_by.as_deref())));
-    let row = sqlx::query(store.sql(sql::SETTLE_MARK))
-        .persistent(store.named)
-        .bind(owner.as_str())
-        .bind(&columns.fence_shards)
-        .bind(&columns.fence_epochs)
-        .bind(&columns.shards)
-        .bind(&columns.seqs)
-        .bind(&columns.tokens)
-        .bind(marks.statuses)
-        .bind(marks.tried)
-        .bind(marks.delays)
-        .bind(marks.errors)
-        .bind(marks.routes)
-        .fetch_one(executor)
-        .await?;
-    columns.settled(&row)
-}
-
-/// Verdicts, column by column.
-pub(super) struct Marks<'a> {
-    pub(super) statuses: Vec<i16>,
-    pub(super) tried: Vec<i32>,
-    pub(super) delays: Vec<i64>,
-    pub(super) errors: Vec<Option<&'a str>>,
-    pub(super) routes: Vec<Option<&'a str>>,
-}
-
-impl<'a> Marks<'a> {
-    pub(super) fn of(verdicts: impl Iterator<Item = (&'a Verdict, Option<&'a str>)>) -> Self {
-        let (marks, routes): (Vec<Mark<'a>>, Vec<Option<&'a str>>) =
-            verdicts.map(|(verdict, route)| (Mark::of(verdict), route)).unzip();
-        Self {
-            statuses: marks.iter().map(|mark| mark.status.code()).collect(),
-            tried: marks.iter().map(|mark| mark.tried).collect(),
-            delays: marks.iter().map(|mark| mark.delay).collect(),
-            errors: marks.iter().map(|mark| mark.error).collect(),
-            routes,
-        }
-    }
-}
-
-/// What both statements bind, column by column.
-struct Columns {
-    fence_shards: Vec<i16>,
-    fence_epochs: Vec<i64>,
-    shards: Vec<i16>,
-    seqs: Vec<i64>,
-    tokens: Vec<i32>,
-}
-
-impl Columns {
-    /// A verdict of another epoch than the shard's newest in this batch is stale by itself: its
-    /// shard binds as -1, which no fence lets through.
-    fn of(settlements: &[&Settlement]) -> Self {
-        let mut fences = BTreeMap::new();
-        for settlement in settlements {
-            let newest = fences.entry(settlement.shard.0).or_insert(settlement.epoch.0);
-            *newest = settlement.epoch.0.max(*newest);
-        }
-        let shard = |it: &&Settlement| match fences.get(&it.shard.0) {
-            Some(epoch) if *epoch == it.epoch.0 => it.shard.0,
-            _ => -1,
-        };
-        Self {
-            shards: settlements.iter().map(shard).collect(),
-            seqs: settlements.iter().map(|it| it.seq.0).collect(),
-            tokens: settlements.iter().map(|it| it.token.0).collect(),
-            fence_shards: fences.keys().copied().collect(),
-            fence_epochs: fences.values().copied().collect(),
-        }
-    }
-
-    fn settled(&self, row: &PgRow) -> Result<Settled> {
-        let locked: Vec<i16> = row.try_get("locked")?;
-        let settled: Option<Vec<i64>> = row.try_get("settled")?;
-        let settled = settled.unwrap_or_else(|| self.seqs.clone());
-        let refused = self.fence_shards.iter().filter(|shard| !locked.contains(shard));
-        Ok(Settled {
-            applied: settled.into_iter().map(Seq).collect(),
-            refused: refused.map(|shard| ShardId(*shard)).collect(),
-        })
-    }
 }

@@ -146,19 +146,60 @@ limit (select $3::bigint)"
 /// takeover waits for this statement, and this statement sees a takeover that came first. It must
 /// not wait for an event's row longer than a takeover can wait for it.
 macro_rules! fence {
-    () => {
-        "
+    ($shards:literal, $epochs:literal) => {
+        concat!(
+            "
 with patience as materialized (
     select set_config('lock_timeout', '3s', true) as set
 ), fence as materialized (
     select s.shard
     from patience
-    cross join unnest($2::smallint[], $3::bigint[]) as f (shard, epoch)
+    cross join unnest(",
+            $shards,
+            "::smallint[], ",
+            $epochs,
+            "::bigint[]) as f (shard, epoch)
     join {p}outbox_shard s on s.shard = f.shard
     where s.owner = $1 and s.epoch = f.epoch and patience.set is not null
     order by s.shard
     for share of s
 )"
+        )
+    };
+}
+
+/// Undecided rows under their tokens, found by shard and `seq`, which are in order of `seq`.
+///
+/// A planner that takes the table for empty, as it does after a vacuum of a drained one, would
+/// compare every row with every verdict. So there is nothing to join that could be turned round:
+/// each row is looked up by itself, then changed at its place; and the sum keeps the planner from
+/// walking the whole index of what is pending instead.
+macro_rules! under_token {
+    ($shards:literal, $seqs:literal, $tokens:literal, $only:literal) => {
+        concat!(
+            "e.ctid = any(array(
+        select it.place
+        from unnest(",
+            $shards,
+            "::smallint[], ",
+            $seqs,
+            "::bigint[]) as v (shard, seq)
+        cross join lateral (
+            select e.ctid as place
+            from {p}outbox_event e
+            where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
+            offset 0
+        ) it",
+            $only,
+            "
+    ))
+    and e.lock_token = (",
+            $tokens,
+            "::integer[])[width_bucket(e.seq, ",
+            $seqs,
+            "::bigint[])]
+    and e.status + 0 in (0, 2)"
+        )
     };
 }
 
@@ -168,74 +209,79 @@ macro_rules! mark {
     () => {
         "
     update {p}outbox_event e
-    set status = v.status,
-        attempts = least(e.attempts::bigint + v.tried, 2147483647)::integer,
-        crashes = 0,
-        available_at = case v.status
-            when 2 then clock_timestamp() + v.delay * interval '1 microsecond'
-            else e.available_at end,
-        done_at = case v.status when 2 then null else clock_timestamp() end,
-        settled_by = v.route,
-        last_error = coalesce(v.error, e.last_error),
+    set crashes = 0,
         locked_by = null,
         locked_until = null,
-        lock_token = e.lock_token % 2147483647 + 1"
+        lock_token = e.lock_token % 2147483647 + 1,
+        (status, attempts, available_at, done_at, settled_by, last_error) = (
+            select
+                v.status,
+                least(e.attempts::bigint + v.tried, 2147483647)::integer,
+                case v.status
+                    when 2 then clock_timestamp() + v.delay * interval '1 microsecond'
+                    else e.available_at end,
+                case v.status when 2 then null else clock_timestamp() end,
+                v.route,
+                coalesce(v.error, e.last_error)
+            from (select width_bucket(e.seq, $3::bigint[]) as n offset 0) at
+            cross join lateral (
+                select
+                    ($5::smallint[])[n] as status, ($6::integer[])[n] as tried,
+                    ($7::bigint[])[n] as delay, ($8::text[])[($9::integer[])[n]] as error,
+                    ($8::text[])[($10::integer[])[n]] as route
+            ) v
+        )
+    where "
     };
 }
 
 /// What failed leaves a line in the audit; what succeeded or was put off leaves none.
 macro_rules! audit {
     () => {
-        "audit as (
+        "
+    returning e.seq, e.event_id, e.status, e.attempts, width_bucket(e.seq, $3::bigint[]) as n
+), audit as (
     insert into {p}outbox_audit (event_id, action, attempts, error)
     select
         event_id,
         case status when 2 then 'outbox-send-failed' else 'outbox-failed-permanent' end,
-        attempts, error
+        attempts, ($8::text[])[($9::integer[])[n]]
     from settled
-    where status in (3, 4) or status = 2 and tried = 1
+    where status in (3, 4) or status = 2 and ($6::integer[])[n] = 1
 )"
     };
 }
 
-pub(super) use {audit, mark};
-
 /// Which rows were settled is said only where it is not all of them.
-///
-/// The shards that are held stand in an array, not in a join: a planner that knows nothing of a
-/// new table would look events up by shard alone.
-pub(super) const SETTLE_DELETE: &str = concat!(
-    fence!(),
-    ", settled as (
-    delete from {p}outbox_event e
-    using unnest($4::smallint[], $5::bigint[], $6::integer[]) as v (shard, seq, token)
-    where v.shard = any(array(select shard from fence))
-      and e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token and e.status in (0, 2)
-    returning e.seq
-)
+macro_rules! both_facts {
+    () => {
+        "
 select
     array(select shard from fence) as locked,
-    case when (select count(*) from settled) < cardinality($5)
+    case when (select count(*) from settled) < cardinality($3)
         then array(select seq from settled) end as settled"
+    };
+}
+
+pub(super) use {audit, mark, under_token};
+
+pub(super) const SETTLE_DELETE: &str = concat!(
+    fence!("$5", "$6"),
+    ", settled as (
+    delete from {p}outbox_event e
+    where ",
+    under_token!("$2", "$3", "$4", " where v.shard = any(array(select shard from fence))"),
+    "
+    returning e.seq
+)",
+    both_facts!()
 );
 
 pub(super) const SETTLE_MARK: &str = concat!(
-    fence!(),
+    fence!("$11", "$12"),
     ", settled as (",
     mark!(),
-    "
-    from unnest(
-            $4::smallint[], $5::bigint[], $6::integer[], $7::smallint[], $8::integer[],
-            $9::bigint[], $10::text[], $11::text[]
-        ) as v (shard, seq, token, status, tried, delay, error, route)
-    where v.shard = any(array(select shard from fence))
-      and e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token and e.status in (0, 2)
-    returning e.seq, e.event_id, e.status, e.attempts, v.tried, v.error
-), ",
+    under_token!("$2", "$3", "$4", " where v.shard = any(array(select shard from fence))"),
     audit!(),
-    "
-select
-    array(select shard from fence) as locked,
-    case when (select count(*) from settled) < cardinality($5)
-        then array(select seq from settled) end as settled"
+    both_facts!()
 );

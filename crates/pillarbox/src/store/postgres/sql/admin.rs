@@ -19,7 +19,7 @@ pub(in super::super) const COUNT_DEAD: &str =
 /// A list that a person waits for gives up before the person does.
 pub(in super::super) const BE_BRIEF: &str = "set local statement_timeout = '10s'";
 
-/// In order of `seq`, so that two operators never wait for each other in a circle.
+/// In order of their places, as everyone who locks rows: so nobody waits in a circle.
 macro_rules! picked {
     ($statuses:literal) => {
         concat!(
@@ -31,7 +31,7 @@ with picked as materialized (
       and e.event_id = any($1) and e.status in ",
             $statuses,
             "
-    order by e.seq
+    order by e.ctid
     for update
 ), noted as (
     insert into {p}outbox_audit (event_id, action, attempts, extra)

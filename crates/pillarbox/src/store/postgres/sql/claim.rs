@@ -1,6 +1,6 @@
 //! Statements of row claims.
 
-use super::{audit, event_columns, mark, pending_columns};
+use super::{audit, event_columns, mark, pending_columns, under_token};
 
 /// Rows that can be had.
 macro_rules! due {
@@ -11,7 +11,8 @@ macro_rules! due {
     };
 }
 
-/// What is done with the rows that were found and locked.
+/// What is done with the rows that were found and locked. The sum keeps the planner from walking
+/// the whole index of what is pending, if it takes the table for empty.
 macro_rules! lease {
     () => {
         concat!(
@@ -20,7 +21,7 @@ update {p}outbox_event e
 set locked_by = $1,
     locked_until = clock_timestamp() + $4 * interval '1 microsecond',
     lock_token = e.lock_token % 2147483647 + 1
-where e.ctid = any(array(select place from due)) and e.status in (0, 2)
+where e.ctid = any(array(select place from due)) and e.status + 0 in (0, 2)
 returning ",
             pending_columns!(),
             "false as behind, ",
@@ -112,10 +113,11 @@ with due as materialized (
 /// condition is met once, before any row is locked.
 macro_rules! leased {
     () => {
-        "
-where (select set_config('lock_timeout', '3s', true)) is not null
-  and e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token
-  and e.locked_by = $1 and e.status in (0, 2)"
+        concat!(
+            "(select set_config('lock_timeout', '3s', true)) is not null and e.locked_by = $1
+    and ",
+            under_token!("$2", "$3", "$4", "")
+        )
     };
 }
 
@@ -123,7 +125,7 @@ pub(in super::super) const RENEW_ROWS: &str = concat!(
     "
 update {p}outbox_event e
 set locked_until = clock_timestamp() + $5 * interval '1 microsecond'
-from unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)",
+where ",
     leased!(),
     "
 returning e.seq"
@@ -133,49 +135,58 @@ pub(in super::super) const RELEASE_ROWS: &str = concat!(
     "
 update {p}outbox_event e
 set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
-from unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)",
+where ",
     leased!()
 );
 
 /// What is taken by a write, and by its token: the verdict of the one whose lease ran out comes too
 /// late from then on.
-pub(in super::super) const RECLAIM: &str = "
+pub(in super::super) const RECLAIM: &str = concat!(
+    "
 update {p}outbox_event e
 set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
-from unnest($1::smallint[], $2::bigint[], $3::integer[]) as v (shard, seq, token)
-where e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token
-  and e.locked_until <= clock_timestamp() and e.status in (0, 2)";
+where e.locked_until <= clock_timestamp() and ",
+    under_token!("$1", "$2", "$3", "")
+);
 
-pub(in super::super) const SUSPECT: &str = "
+pub(in super::super) const SUSPECT: &str = concat!(
+    "
 update {p}outbox_event e
 set crashes = e.crashes + 1
-from unnest($1::smallint[], $2::bigint[], $3::integer[]) as v (shard, seq, token)
-where e.shard = v.shard and e.seq = v.seq and e.lock_token = v.token and e.status in (0, 2)
-  and e.crashes < $4
-returning e.seq, e.crashes";
+where e.crashes < $4 and ",
+    under_token!("$1", "$2", "$3", ""),
+    "
+returning e.seq, e.crashes"
+);
+
+/// Which rows were settled is said only where it is not all of them; no shard is locked for it.
+macro_rules! settled {
+    () => {
+        "
+select
+    array[]::smallint[] as locked,
+    case when (select count(*) from settled) < cardinality($3)
+        then array(select seq from settled) end as settled"
+    };
+}
 
 pub(in super::super) const SETTLE_ROWS_DELETE: &str = concat!(
     "
-delete from {p}outbox_event e
-using unnest($2::smallint[], $3::bigint[], $4::integer[]) as v (shard, seq, token)",
+with settled as (
+    delete from {p}outbox_event e
+    where ",
     leased!(),
     "
-returning e.seq"
+    returning e.seq
+)",
+    settled!()
 );
 
 pub(in super::super) const SETTLE_ROWS_MARK: &str = concat!(
-    "with settled as (",
+    "
+with settled as (",
     mark!(),
-    "
-    from unnest(
-            $2::smallint[], $3::bigint[], $4::integer[], $5::smallint[], $6::integer[],
-            $7::bigint[], $8::text[], $9::text[]
-        ) as v (shard, seq, token, status, tried, delay, error, route)",
     leased!(),
-    "
-    returning e.seq, e.event_id, e.status, e.attempts, v.tried, v.error
-), ",
     audit!(),
-    "
-select seq from settled"
+    settled!()
 );
