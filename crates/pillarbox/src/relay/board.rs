@@ -5,6 +5,7 @@
 //! settled stays in hand until every read that began before has been taken in.
 
 mod drain;
+mod floor;
 mod hot;
 mod lane;
 mod read;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tokio::time::Instant;
 
+use self::floor::{Begin, Floor};
 use self::lane::{Lane, Parked, Queued};
 use crate::id::{Epoch, Seq, ShardId};
 use crate::store::{Pending, ReadKey, ShardRead};
@@ -50,6 +52,8 @@ pub(super) struct Board {
     read_under_way: bool,
     /// Whether the last read was of a key: keys and shards take turns.
     key_was_last: bool,
+    /// Reads from the head take long.
+    is_slow: bool,
 }
 
 /// How much to read at a time.
@@ -64,13 +68,12 @@ pub(super) struct Pages {
 #[derive(Debug)]
 struct Shard {
     epoch: Epoch,
-    /// Nothing at or below it is worth reading before the next sweep.
-    floor: Seq,
+    floor: Floor,
     /// Whether a read may find something new.
     hungry: bool,
-    /// The read under way was begun for it. One begun before it was lost and taken again shows
+    /// How the read under way was begun for it. One begun before it was lost and taken again shows
     /// what was decided since as undecided: its rows do not count.
-    asked: bool,
+    asked: Option<Begin>,
     /// The last page was full: there are rows behind it.
     more: bool,
     /// To be read from its head, once the pass under way has come to its end: a pass that is cut
@@ -112,6 +115,7 @@ impl Board {
             doubtful: Vec::new(),
             read_under_way: false,
             key_was_last: false,
+            is_slow: false,
         }
     }
 
@@ -124,9 +128,9 @@ impl Board {
         for (shard, epoch) in held {
             self.shards.entry(*shard).or_insert(Shard {
                 epoch: *epoch,
-                floor: Seq::START,
+                floor: Floor::new(),
                 hungry: true,
-                asked: false,
+                asked: None,
                 more: false,
                 again: false,
                 next_due: None,
@@ -242,7 +246,7 @@ impl Board {
 
     /// Whether the read under way was begun for the shard as it is held now.
     fn has_asked(&self, shard: ShardId) -> bool {
-        self.shards.get(&shard).is_some_and(|state| state.asked)
+        self.shards.get(&shard).is_some_and(|state| state.asked.is_some())
     }
 
     /// Wants a key read from its head, once.
@@ -303,7 +307,7 @@ impl Board {
 
     fn read_ended(&mut self) {
         self.read_under_way = false;
-        self.shards.values_mut().for_each(|shard| shard.asked = false);
+        self.shards.values_mut().for_each(|shard| shard.asked = None);
         for seq in std::mem::take(&mut self.settled_during_read) {
             self.known.remove(&seq);
         }
@@ -330,17 +334,19 @@ impl Shard {
     /// From the head: at once, or when the pass under way has come to its end.
     fn start_over(&mut self) {
         self.hungry = true;
-        if self.more && self.floor > Seq::START {
+        if self.more && self.floor.passes_a_crowd() {
             self.again = true;
+            self.floor.look_back();
         } else {
-            self.floor = Seq::START;
+            self.floor.start_over();
         }
     }
 
     /// A page that was not full ends the pass.
     fn end_pass(&mut self) {
         if std::mem::take(&mut self.again) {
-            (self.hungry, self.floor) = (true, Seq::START);
+            self.hungry = true;
+            self.floor.start_over();
         }
     }
 }

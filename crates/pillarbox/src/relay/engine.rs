@@ -1,6 +1,6 @@
 //! The engine: one task that reads, starts deliveries, and settles what they came to.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinError};
 use tokio::time::{Instant, sleep_until};
@@ -191,7 +191,7 @@ impl Engine {
 
     fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
         match done {
-            Ok((_, Progress::Read(rows))) => self.read(rows),
+            Ok((_, Progress::Read(rows, took))) => self.read(rows, took),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
             Ok((_, Progress::HotSettled(applied))) => self.hot_settled(&applied),
             Ok((_, Progress::Reclaimed)) => self.board.wake(),
@@ -207,7 +207,7 @@ impl Engine {
         }
         let text = format!("the store panicked, asking it again: {panic}");
         if self.work.reading.as_ref().is_some_and(|(id, _)| *id == panic.id()) {
-            return self.read(Err(Error::new(ErrorKind::Unavailable, text)));
+            return self.read(Err(Error::new(ErrorKind::Unavailable, text)), Duration::ZERO);
         }
         if self.is_counting(panic.id()) {
             return self.counted(Err(Error::new(ErrorKind::Unavailable, text)));

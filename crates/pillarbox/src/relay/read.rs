@@ -1,6 +1,6 @@
 //! Reading: one read at a time, of shards or of a key, and what it brought goes to the board.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::SECOND;
 use super::board::Wanted;
@@ -27,14 +27,15 @@ impl Engine {
                     Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
                 }
             };
+            let begun = instant();
             let rows = tokio::time::timeout(patience, reading).await;
-            Progress::Read(rows.unwrap_or_else(|_| Err(no_answer())))
+            Progress::Read(rows.unwrap_or_else(|_| Err(no_answer())), begun.elapsed())
         });
         self.work.reading = Some((task.id(), wanted));
     }
 
-    /// A read has ended.
-    pub(super) fn read(&mut self, rows: Result<Vec<Pending>>) {
+    /// A read has ended, after so long.
+    pub(super) fn read(&mut self, rows: Result<Vec<Pending>>, took: Duration) {
         let Some((_, wanted)) = self.work.reading.take() else { return };
         // What is registered was so before its commit: mail first, then what was read.
         self.take_in_all_mail();
@@ -48,7 +49,7 @@ impl Engine {
         });
         match (rows, wanted) {
             (Ok(rows), Wanted::Shards { shards, limit }) => {
-                self.board.take_shards(&shards, limit, rows, instant());
+                self.board.take_shards(&shards, limit, rows, took, instant());
             }
             (Ok(rows), Wanted::Key(read)) => self.board.take_key(&read, rows, instant()),
             (Err(_), wanted) => {

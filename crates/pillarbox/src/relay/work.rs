@@ -1,6 +1,6 @@
 //! What the engine has under way.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
@@ -38,7 +38,8 @@ pub(super) struct Work {
 /// What a task has to tell.
 #[derive(Debug)]
 pub(super) enum Progress {
-    Read(Result<Vec<Pending>>),
+    /// What was read, and how long it took.
+    Read(Result<Vec<Pending>>, Duration),
     Settled(Answer),
     HotSettled(HashSet<Seq>),
     Reclaimed,

@@ -29,7 +29,7 @@ impl Board {
     fn stop_shard(&mut self, shard: ShardId) {
         self.draining.insert(shard);
         if let Some(state) = self.shards.get_mut(&shard) {
-            state.asked = false;
+            state.asked = None;
         }
         self.put_down(shard);
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Board, Wanted};
-use crate::id::ShardId;
+use crate::id::{Seq, ShardId};
 use crate::store::{ReadKey, ShardRead};
 
 impl Board {
@@ -29,7 +29,7 @@ impl Board {
         }
         let (shard, key) = self.key_reads.pop_front()?;
         if let Some(state) = self.shards.get_mut(&shard) {
-            state.asked = true;
+            state.asked = Some(state.floor.begin(false, None));
         }
         Some(Wanted::Key(ReadKey { shard, key, limit: self.pages.least }))
     }
@@ -56,14 +56,25 @@ impl Board {
     }
 
     fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {
+        let lowest = if self.is_slow { self.lowest_in_hand() } else { HashMap::new() };
         let mut reads = Vec::new();
         for shard in wanted {
             if let Some(state) = self.shards.get_mut(shard) {
-                (state.hungry, state.asked) = (false, true);
-                reads.push(ShardRead { shard: *shard, floor: state.floor });
+                let begin = state.floor.begin(self.is_slow, lowest.get(shard).copied());
+                (state.hungry, state.asked) = (false, Some(begin));
+                reads.push(ShardRead { shard: *shard, floor: begin.floor });
             }
         }
         reads
+    }
+
+    fn lowest_in_hand(&self) -> HashMap<ShardId, Seq> {
+        let mut lowest = HashMap::new();
+        for (seq, shard) in &self.known {
+            let known = lowest.entry(*shard).or_insert(*seq);
+            *known = (*known).min(*seq);
+        }
+        lowest
     }
 
     /// How many rows of each shard are in hand.

@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::floor::Begin;
 use super::lane::{Parked, Queued};
 use super::{Board, LaneKey, MOST_PARKED};
 use crate::id::{Seq, ShardId};
 use crate::store::{Pending, ReadKey, ShardRead, Status};
+
+/// A read that takes longer walks through entries that are dead and still there.
+const READ_TAKES: Duration = Duration::from_millis(10);
+const ROW_TAKES: Duration = Duration::from_micros(20);
 
 /// What the rows of a page came to.
 #[derive(Debug, Default)]
@@ -29,38 +34,57 @@ enum Taken {
 }
 
 impl Board {
-    /// Takes in pages of shards.
+    /// Takes in pages of shards, which took so long to read.
     pub(in crate::relay) fn take_shards(
         &mut self,
         reads: &[ShardRead],
         limit: u32,
         rows: Vec<Pending>,
+        took: Duration,
         now: Instant,
     ) {
+        self.note_speed(rows.len(), took);
         let mut pages: HashMap<ShardId, Vec<Pending>> = HashMap::new();
         rows.into_iter().for_each(|row| pages.entry(row.shard).or_default().push(row));
         for read in reads {
             let page = pages.remove(&read.shard).unwrap_or_default();
-            if self.has_asked(read.shard) {
-                self.take_page(*read, limit, page, now);
+            let begin = self.shards.get(&read.shard).and_then(|shard| shard.asked);
+            if let Some(begin) = begin {
+                self.take_page(*read, begin, limit, page, now);
             }
         }
         self.read_ended();
     }
 
-    fn take_page(&mut self, read: ShardRead, limit: u32, rows: Vec<Pending>, now: Instant) {
+    /// Reads from the head say whether there is much to walk through before the first row.
+    fn note_speed(&mut self, rows: usize, took: Duration) {
+        let begins = || self.shards.values().filter_map(|shard| shard.asked);
+        if begins().any(|begin| begin.is_from_head()) {
+            let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+            self.is_slow = took > READ_TAKES + ROW_TAKES.saturating_mul(rows);
+        }
+    }
+
+    fn take_page(
+        &mut self,
+        read: ShardRead,
+        begin: Begin,
+        limit: u32,
+        rows: Vec<Pending>,
+        now: Instant,
+    ) {
         let full = u32::try_from(rows.len()).is_ok_and(|count| count >= limit);
-        let last = rows.last().map(|row| row.seq).filter(|_| full);
+        let newest = rows.last().map(|row| row.seq);
+        let last = newest.filter(|_| full);
         let vanished = self.unpark_vanished(read, last, &rows);
         let tally = self.take_rows(rows, now);
         vanished.iter().for_each(|lane_key| self.go_on(lane_key));
         let Some(shard) = self.shards.get_mut(&read.shard) else { return };
         shard.more = full;
         shard.hungry |= full && tally.accepted > 0;
-        // A floor that a sweep set back while this read was under way stays back.
-        if let Some(last) = last.filter(|_| shard.floor == read.floor && tally.is_mostly_waiting())
-        {
-            (shard.floor, shard.hungry) = (last, true);
+        shard.floor.saw(begin, newest, full, now);
+        if let Some(last) = last.filter(|_| tally.is_mostly_waiting()) {
+            shard.hungry |= shard.floor.pass_crowd(begin, last);
         }
         if !full {
             shard.end_pass();

@@ -156,7 +156,8 @@ impl Sim {
             Step::Mail => self.read_mail(),
             Step::Overdue => self.board.withdraw_overdue(instant() + Duration::from_secs(60)),
             Step::StartRead => self.start_read().await,
-            Step::EndRead => self.end_read(),
+            Step::EndRead => self.end_read(Duration::ZERO),
+            Step::EndSlowRead => self.end_read(Duration::from_secs(1)),
             Step::FailRead => {
                 if let Some((wanted, _)) = self.read.take() {
                     self.board.read_failed(wanted);
@@ -260,7 +261,7 @@ impl Sim {
                 self.board.sweep();
             }
             self.start_read().await;
-            self.end_read();
+            self.end_read(Duration::ZERO);
             self.give_back().await;
             self.take().await;
             for _ in 0..50 {

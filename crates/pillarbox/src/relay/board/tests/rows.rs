@@ -16,13 +16,13 @@ impl Sim {
         self.read = Some((wanted, rows));
     }
 
-    pub(super) fn end_read(&mut self) {
+    pub(super) fn end_read(&mut self, took: Duration) {
         self.read_mail();
         match self.read.take() {
             None => {}
             Some((Wanted::Key(read), rows)) => self.board.take_key(&read, rows, instant()),
             Some((Wanted::Shards { shards, limit }, rows)) => {
-                self.board.take_shards(&shards, limit, rows, instant());
+                self.board.take_shards(&shards, limit, rows, took, instant());
             }
         }
     }

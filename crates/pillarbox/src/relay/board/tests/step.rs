@@ -26,6 +26,8 @@ pub(super) enum Step {
     Overdue,
     StartRead,
     EndRead,
+    /// It took long: the next ones begin above what was seen long ago.
+    EndSlowRead,
     FailRead,
     Start,
     /// The lease was too short to start it.
@@ -65,7 +67,8 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..KEYS).prop_map(|key| Step::Commit { key }),
         1 => (0..KEYS).prop_map(|key| Step::Rollback { key }),
         8 => Just(Step::StartRead),
-        8 => Just(Step::EndRead),
+        5 => Just(Step::EndRead),
+        3 => Just(Step::EndSlowRead),
         1 => Just(Step::FailRead),
         1 => (0..8_usize).prop_map(|which| Step::PutBack { which }),
         10 => Just(Step::Start),
@@ -77,6 +80,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Drain),
         2 => Just(Step::Take),
         3 => (1..200_u64).prop_map(|millis| Step::Advance { millis }),
+        1 => Just(Step::Advance { millis: 1_100 }),
         3 => Just(Step::Wake),
         1 => Just(Step::Sweep),
         1 => Just(Step::Replay),
