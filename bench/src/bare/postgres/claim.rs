@@ -30,8 +30,8 @@ returning e.shard, e.seq, e.event_id, e.event_type, e.aggregate_id, e.payload::t
 /// The way one writes it at first: no older row of the key waits.
 const HEADS: &str = "and not exists (
     select 1 from bare_outbox_event o
-    where o.shard + 0 = e.shard and o.ordering_key = e.ordering_key and o.seq < e.seq
-      and o.status in (0, 2, 4))";
+    where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq < e.seq
+      and o.status + 0 in (0, 2, 4))";
 
 const DELETE: &str = "
 delete from bare_outbox_event e

@@ -40,9 +40,9 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
     current_setting('transaction_isolation') = 'read committed'
     and not exists (
         select from {p}outbox_event as older
-        where (older.shard + 0) = {p}outbox_event.shard + 0
+        where older.shard = {p}outbox_event.shard
             and older.ordering_key = {p}outbox_event.ordering_key
-            and older.status in (0, 2, 4)
+            and older.status + 0 in (0, 2, 4)
     )
 )";
 

@@ -2,17 +2,16 @@
 
 use super::{audit, event_columns, mark, pending_columns, under_token};
 
-/// Rows that can be had.
+/// When undecided rows can be had.
 macro_rules! due {
     () => {
-        "e.status in (0, 2)
-          and e.available_at <= clock_timestamp()
+        "e.available_at <= clock_timestamp()
           and (e.locked_until is null or e.locked_until < clock_timestamp())"
     };
 }
 
-/// What is done with the rows that were found and locked. The sum keeps the planner from walking
-/// the whole index of what is pending, if it takes the table for empty.
+/// What is done with the rows that were found and locked. The status is said in a way that keeps a
+/// planner, if it takes the table for empty, from walking a whole index of what is pending.
 macro_rules! lease {
     () => {
         concat!(
@@ -21,7 +20,7 @@ update {p}outbox_event e
 set locked_by = $1,
     locked_until = clock_timestamp() + $4 * interval '1 microsecond',
     lock_token = e.lock_token % 2147483647 + 1
-where e.ctid = any(array(select place from due)) and e.status + 0 in (0, 2)
+where e.ctid = any(array(select place from due)) and e.status not in (1, 3, 4)
 returning ",
             pending_columns!(),
             "false as behind, ",
@@ -40,7 +39,7 @@ with due as materialized (
     cross join lateral (
         select e.ctid as place
         from {p}outbox_event e
-        where e.shard = want.shard and ",
+        where e.shard = want.shard and e.status in (0, 2) and ",
     due!(),
     "
         order by e.seq
@@ -64,7 +63,7 @@ with due as materialized (
         with recursive head as (
             (select e.ordering_key, e.seq
             from {p}outbox_event e
-            where e.shard + 0 = want.shard and e.status in (0, 2, 4)
+            where e.shard = want.shard and e.status + 0 in (0, 2, 4)
               and e.ordering_key > case want.nth when 1 then $5 else '' end
             order by e.ordering_key, e.seq
             limit 1)
@@ -74,7 +73,7 @@ with due as materialized (
             cross join lateral (
                 select e.ordering_key, e.seq
                 from {p}outbox_event e
-                where e.shard + 0 = want.shard and e.status in (0, 2, 4)
+                where e.shard = want.shard and e.status + 0 in (0, 2, 4)
                   and e.ordering_key > head.ordering_key
                 order by e.ordering_key, e.seq
                 limit 1
@@ -85,7 +84,7 @@ with due as materialized (
         cross join lateral (
             select e.ctid as place
             from {p}outbox_event e
-            where e.shard = want.shard and e.seq = head.seq and ",
+            where e.shard = want.shard and e.seq = head.seq and e.status in (0, 2) and ",
     due!(),
     "
             for update skip locked
@@ -95,7 +94,7 @@ with due as materialized (
         from (
             select e.ctid as place
             from {p}outbox_event e
-            where e.shard + 0 = want.shard and e.ordering_key is null and ",
+            where e.shard = want.shard and e.ordering_key is null and e.status + 0 in (0, 2) and ",
     due!(),
     "
             order by e.ordering_key, e.seq
