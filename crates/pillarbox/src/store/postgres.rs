@@ -7,6 +7,7 @@ mod columns;
 mod lease;
 mod link;
 mod migrate;
+mod own;
 #[cfg(test)]
 mod place;
 #[cfg(test)]
@@ -16,13 +17,14 @@ mod settle;
 mod sql;
 mod stats;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
 
 use self::bell::PostgresBell;
+use self::own::OwnPool;
 use super::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
     Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
@@ -50,21 +52,20 @@ use crate::table::{TablePrefix, Tables};
 #[derive(Clone)]
 pub struct PostgresStore {
     pool: PgPool,
-    /// Of its own: business transactions that use up the pool must not cost the lease.
-    leases: PgPool,
+    work: OwnPool,
+    leases: OwnPool,
     tables: Tables,
     /// Whether statements have names in the server's sessions, so that they are parsed once.
     named: bool,
 }
 
 impl PostgresStore {
-    /// A store on this pool, and on up to two connections of its own for the lease.
+    /// A store on this pool, and on connections of its own while a relay runs: up to two for the
+    /// lease, and up to four for events. They are opened with the pool's connect options; what its
+    /// `after_connect` does is not done to them.
     pub fn new(pool: PgPool) -> Self {
-        let leases = PgPoolOptions::new()
-            .max_connections(2)
-            .acquire_timeout(Duration::from_secs(3))
-            .connect_lazy_with((*pool.connect_options()).clone());
-        Self { pool, leases, tables: Tables::default(), named: true }
+        let (work, leases) = (OwnPool::default(), OwnPool::default());
+        Self { pool, work, leases, tables: Tables::default(), named: true }
     }
 
     /// Behind a pooler in transaction mode, such as PgBouncer's: statements have no names, each is
@@ -82,7 +83,16 @@ impl PostgresStore {
     /// has no connection left for a renewal costs the lease.
     #[must_use]
     pub fn lease_pool(mut self, pool: PgPool) -> Self {
-        self.leases = pool;
+        self.leases = pool.into();
+        self
+    }
+
+    /// Reads events and writes verdicts on connections of this pool. They should plan as the store's
+    /// own do, with `plan_cache_mode = force_generic_plan` and `enable_seqscan = off`: a plan made
+    /// while the table is empty is kept when it is full.
+    #[must_use]
+    pub fn work_pool(mut self, pool: PgPool) -> Self {
+        self.work = pool.into();
         self
     }
 

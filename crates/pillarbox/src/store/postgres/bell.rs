@@ -40,7 +40,7 @@ impl fmt::Debug for PostgresBell {
 
 pub(super) async fn ring(store: &PostgresStore) -> Result<()> {
     let notify = sqlx::query("select pg_notify($1, '')").persistent(store.named);
-    let mut link = store.link(&store.pool).await?;
+    let mut link = store.link(store.work()).await?;
     notify.bind(channel(store)).execute(&mut *link).await?;
     link.end().await?;
     Ok(())

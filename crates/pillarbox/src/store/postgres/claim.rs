@@ -22,7 +22,7 @@ pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pe
     if claim.order == Order::Key {
         query = query.bind(claim.after.as_deref().unwrap_or_default());
     }
-    let mut link = store.link(&store.pool).await?;
+    let mut link = store.link(store.work()).await?;
     let rows = query.fetch_all(&mut *link).await?;
     link.end().await?;
     let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
@@ -35,7 +35,7 @@ pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pe
 
 pub(super) async fn renew_rows(store: &PostgresStore, renew: &RenewRows) -> Result<Vec<Seq>> {
     let Rows { shards, seqs, tokens } = Rows::of(&renew.rows);
-    let mut link = store.link(&store.leases).await?;
+    let mut link = store.link(store.leases()).await?;
     let kept: Vec<i64> = sqlx::query_scalar(store.sql(sql::RENEW_ROWS))
         .persistent(store.named)
         .bind(renew.owner.as_str())
@@ -55,7 +55,7 @@ pub(super) async fn release_rows(
     rows: &[RowLease],
 ) -> Result<u64> {
     let Rows { shards, seqs, tokens } = Rows::of(rows);
-    let mut link = store.link(&store.pool).await?;
+    let mut link = store.link(store.work()).await?;
     let released = sqlx::query(store.sql(sql::RELEASE_ROWS))
         .persistent(store.named)
         .bind(owner.as_str())
@@ -70,7 +70,7 @@ pub(super) async fn release_rows(
 
 pub(super) async fn reclaim(store: &PostgresStore, rows: &[RowLease]) -> Result<u64> {
     let Rows { shards, seqs, tokens } = Rows::of(rows);
-    let mut link = store.link(&store.pool).await?;
+    let mut link = store.link(store.work()).await?;
     let freed = sqlx::query(store.sql(sql::RECLAIM))
         .persistent(store.named)
         .bind(shards)
@@ -84,7 +84,7 @@ pub(super) async fn reclaim(store: &PostgresStore, rows: &[RowLease]) -> Result<
 
 pub(super) async fn suspect(store: &PostgresStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
     let Rows { shards, seqs, tokens } = Rows::of(&suspects.rows);
-    let mut link = store.link(&store.pool).await?;
+    let mut link = store.link(store.work()).await?;
     let counted: Vec<(i64, i32)> = sqlx::query_as(store.sql(sql::SUSPECT))
         .persistent(store.named)
         .bind(shards)

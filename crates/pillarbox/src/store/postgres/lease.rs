@@ -10,7 +10,7 @@ use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, T
 
 pub(super) async fn join(store: &PostgresStore, join: &Join) -> Result<()> {
     let lease = &join.lease;
-    let mut tx = store.begin_on(&store.leases).await?;
+    let mut tx = store.begin_on(store.leases()).await?;
     sqlx::raw_sql(sql::BE_PATIENT).execute(&mut *tx).await?;
     let setting =
         sqlx::query(store.sql(sql::LOCK_MOVES)).persistent(store.named).fetch_one(&mut *tx).await?;
@@ -27,7 +27,7 @@ pub(super) async fn join(store: &PostgresStore, join: &Join) -> Result<()> {
 }
 
 pub(super) async fn renew(store: &PostgresStore, lease: &Lease) -> Result<Renewal> {
-    let mut link = store.link(&store.leases).await?;
+    let mut link = store.link(store.leases()).await?;
     let renewed = sqlx::query(store.sql(sql::RENEW))
         .persistent(store.named)
         .bind(lease.owner.as_str())
@@ -40,7 +40,7 @@ pub(super) async fn renew(store: &PostgresStore, lease: &Lease) -> Result<Renewa
 }
 
 pub(super) async fn members(store: &PostgresStore) -> Result<Vec<Member>> {
-    let mut link = store.link(&store.leases).await?;
+    let mut link = store.link(store.leases()).await?;
     let members: Vec<(String, i16, i64)> = sqlx::query_as(store.sql(sql::MEMBERS))
         .persistent(store.named)
         .bind(i64::from(MAX_MEMBERS))
@@ -51,7 +51,7 @@ pub(super) async fn members(store: &PostgresStore) -> Result<Vec<Member>> {
 }
 
 pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holding>> {
-    let mut tx = store.begin_on(&store.leases).await?;
+    let mut tx = store.begin_on(store.leases()).await?;
     sqlx::raw_sql(sql::BE_PATIENT).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).persistent(store.named).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::REMOVE_LAPSED)).persistent(store.named).execute(&mut *tx).await?;
@@ -89,7 +89,7 @@ pub(super) async fn release(
 ) -> Result<u64> {
     let shards: Vec<i16> = holdings.iter().map(|holding| holding.shard.0).collect();
     let epochs: Vec<i64> = holdings.iter().map(|holding| holding.epoch.0).collect();
-    let mut link = store.link(&store.leases).await?;
+    let mut link = store.link(store.leases()).await?;
     let released = sqlx::query(store.sql(sql::RELEASE))
         .persistent(store.named)
         .bind(owner.as_str())
@@ -102,7 +102,7 @@ pub(super) async fn release(
 }
 
 pub(super) async fn leave(store: &PostgresStore, owner: &OwnerId) -> Result<()> {
-    let mut tx = store.begin_on(&store.leases).await?;
+    let mut tx = store.begin_on(store.leases()).await?;
     sqlx::raw_sql(sql::BE_PATIENT).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).persistent(store.named).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::RELEASE_ALL))

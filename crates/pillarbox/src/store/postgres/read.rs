@@ -15,7 +15,7 @@ const MICROS_IN_2000: i64 = 946_684_800_000_000;
 pub(super) async fn read(store: &PostgresStore, read: &Read) -> Result<Vec<Pending>> {
     let shards: Vec<i16> = read.shards.iter().map(|want| want.shard.0).collect();
     let floors: Vec<i64> = read.shards.iter().map(|want| want.floor.0).collect();
-    let mut link = store.link(&store.pool).await?;
+    let mut link = store.link(store.work()).await?;
     let rows = sqlx::query(store.sql(sql::READ))
         .persistent(store.named)
         .bind(shards)
@@ -30,7 +30,7 @@ pub(super) async fn read(store: &PostgresStore, read: &Read) -> Result<Vec<Pendi
 }
 
 pub(super) async fn read_key(store: &PostgresStore, read: &ReadKey) -> Result<Vec<Pending>> {
-    let mut link = store.link(&store.pool).await?;
+    let mut link = store.link(store.work()).await?;
     let rows = sqlx::query(store.sql(sql::READ_KEY))
         .persistent(store.named)
         .bind(read.shard.0)

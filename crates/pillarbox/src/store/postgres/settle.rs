@@ -68,13 +68,13 @@ impl Settler<'_> {
         let (deleted, marked): (Vec<Entry<'_>>, Vec<Entry<'_>>) =
             entries.into_iter().partition(|entry| *entry.verdict == Verdict::Delete);
         if marked.is_empty() || deleted.is_empty() {
-            let mut link = self.store.link(&self.store.pool).await?;
+            let mut link = self.store.link(self.store.work()).await?;
             let one_kind = if marked.is_empty() { deleted } else { marked };
             let settled = self.write(&mut link, one_kind).await?;
             link.end().await?;
             return Ok(settled);
         }
-        let mut tx = self.store.begin().await?;
+        let mut tx = self.store.begin_on(self.store.work()).await?;
         let mut settled = self.write(&mut tx, deleted).await?;
         add(&mut settled, self.write(&mut tx, marked).await?);
         tx.commit().await?;

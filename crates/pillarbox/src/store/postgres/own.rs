@@ -1,0 +1,53 @@
+//! Connections of the store's own: business transactions that use up the pool cost neither a
+//! delivery nor the lease.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+
+use super::PostgresStore;
+
+/// A plan is made once and kept for weeks. The server may make it while the table is empty, and
+/// would then read all of it, also when it is full; so no statement here may be served that way.
+pub(super) const STEADY: &str =
+    "set plan_cache_mode = force_generic_plan; set enable_seqscan = off";
+
+/// One read, one settle of each kind, and something now and then.
+const WORK: u32 = 4;
+const LEASES: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A pool that is opened when it is first used, unless one was given.
+#[derive(Clone, Default)]
+pub(super) struct OwnPool(Arc<OnceLock<PgPool>>);
+
+impl From<PgPool> for OwnPool {
+    fn from(pool: PgPool) -> Self {
+        Self(Arc::new(OnceLock::from(pool)))
+    }
+}
+
+impl PostgresStore {
+    /// Where rows are read, and verdicts are written.
+    pub(super) fn work(&self) -> &PgPool {
+        self.work.0.get_or_init(|| self.own(WORK))
+    }
+
+    /// Where leases are renewed.
+    pub(super) fn leases(&self) -> &PgPool {
+        self.leases.0.get_or_init(|| self.own(LEASES))
+    }
+
+    fn own(&self, most: u32) -> PgPool {
+        let mut options = PgPoolOptions::new().max_connections(most).acquire_timeout(PATIENCE);
+        // Behind a pooler a session is anybody's, and plans are not kept.
+        if self.named {
+            options = options.after_connect(|connection, _| {
+                Box::pin(async move { sqlx::raw_sql(STEADY).execute(connection).await.map(drop) })
+            });
+        }
+        options.connect_lazy_with((*self.pool.connect_options()).clone())
+    }
+}
