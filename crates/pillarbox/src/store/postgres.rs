@@ -88,8 +88,8 @@ impl PostgresStore {
     }
 
     /// Reads events and writes verdicts on connections of this pool. They should plan as the store's
-    /// own do, with `plan_cache_mode = force_generic_plan` and `enable_seqscan = off`: a plan made
-    /// while the table is empty is kept when it is full.
+    /// own do, with `plan_cache_mode = force_generic_plan`, `enable_seqscan = off` and `jit = off`: a
+    /// plan made while the table is empty is kept when it is full.
     #[must_use]
     pub fn work_pool(mut self, pool: PgPool) -> Self {
         self.work = pool.into();
