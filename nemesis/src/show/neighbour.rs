@@ -28,9 +28,10 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
             alone.push(rate(stage, Trouble::None, backlog).await?);
             beside.push(rate(stage, trouble, backlog).await?);
         }
-        let ratio = median(&mut beside) / median(&mut alone);
+        let (alone, beside) = (median(&mut alone), median(&mut beside));
+        let ratio = beside / alone;
         let what = format!("rate beside {}", trouble.name());
-        let value = format!("{ratio:.2}");
+        let value = format!("{ratio:.2} ({beside:.0}/s of {alone:.0}/s)");
         found.push(Finding::speed(what, value, ">= 0.80", ratio >= 0.8));
     }
     Ok(found)

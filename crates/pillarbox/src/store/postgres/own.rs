@@ -4,8 +4,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection as _, PgPool};
 
 use super::PostgresStore;
 
@@ -19,6 +19,9 @@ pub(super) const STEADY: &str =
 const WORK: u32 = 4;
 const LEASES: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(3);
+/// A connection that was just used is not asked whether it is still there: that would take as long
+/// as a small statement, and what is lost with it is asked again.
+const RECENT: Duration = Duration::from_secs(1);
 
 /// A pool that is opened when it is first used, unless one was given.
 #[derive(Clone, Default)]
@@ -42,7 +45,15 @@ impl PostgresStore {
     }
 
     fn own(&self, most: u32) -> PgPool {
-        let mut options = PgPoolOptions::new().max_connections(most).acquire_timeout(PATIENCE);
+        let mut options = PgPoolOptions::new()
+            .max_connections(most)
+            .acquire_timeout(PATIENCE)
+            .test_before_acquire(false)
+            .before_acquire(|connection, used| {
+                Box::pin(
+                    async move { Ok(used.idle_for < RECENT || connection.ping().await.is_ok()) },
+                )
+            });
         // Behind a pooler a session is anybody's, and plans are not kept.
         if self.named {
             options = options.after_connect(|connection, _| {
