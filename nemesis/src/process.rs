@@ -45,6 +45,8 @@ impl Program {
         let child = Command::new(&self.path)
             .arg(role)
             .arg(serde_json::to_string(orders)?)
+            // Or the traces of panics on demand would be what is measured.
+            .env("RUST_BACKTRACE", "0")
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

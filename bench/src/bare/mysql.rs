@@ -4,6 +4,7 @@ mod claim;
 mod drain;
 mod emit;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, path::Path, sync::Arc, time::Instant};
 
 use pillarbox::store::Order;
@@ -25,6 +26,11 @@ create table number (n int primary key);
 insert into number
 select 1 + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d
 from digit a, digit b, digit c, digit d, digit e";
+
+/// How many tables were emptied.
+static EMPTIED: AtomicU64 = AtomicU64::new(0);
+/// More rows than a table is given before it is emptied.
+const FAR: u64 = 10_000_000;
 
 /// Rows of one statement that loads.
 const LOAD_ROWS: u32 = 100_000;
@@ -130,8 +136,11 @@ impl Database for MysqlBench {
         Ok(Self { work, ..self.clone() })
     }
 
+    /// A truncated table counts from 1 again, and relays rely on numbers that come once.
     async fn empty(&self, prefix: Prefix) -> Result {
-        self.execute(&format!("truncate table {prefix}outbox_event")).await
+        let first = FAR * (EMPTIED.fetch_add(1, Ordering::Relaxed) + 1);
+        self.execute(&format!("truncate table {prefix}outbox_event")).await?;
+        self.execute(&format!("alter table {prefix}outbox_event auto_increment = {first}")).await
     }
 
     async fn load(&self, prefix: Prefix, load: Load) -> Result {

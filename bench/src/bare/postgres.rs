@@ -123,7 +123,7 @@ impl Database for PostgresBench {
     }
 
     async fn empty(&self, prefix: Prefix) -> Result {
-        self.execute(&format!("truncate {prefix}outbox_event restart identity")).await
+        self.execute(&format!("truncate {prefix}outbox_event")).await
     }
 
     async fn load(&self, prefix: Prefix, load: Load) -> Result {

@@ -100,10 +100,7 @@ impl Database for SqliteBench {
     }
 
     async fn empty(&self, prefix: Prefix) -> Result {
-        let table = format!("{prefix}outbox_event");
-        let sql =
-            format!("delete from {table}; delete from sqlite_sequence where name = '{table}'");
-        self.execute(&sql).await
+        self.delete(prefix).await
     }
 
     async fn load(&self, prefix: Prefix, load: Load) -> Result {

@@ -52,8 +52,8 @@ pub(super) struct Board {
     read_under_way: bool,
     /// Whether the last read was of a key: keys and shards take turns.
     key_was_last: bool,
-    /// Reads from the head take long.
-    is_slow: bool,
+    /// How many reads from the head, one after the other, took long.
+    slow_reads: u32,
 }
 
 /// How much to read at a time.
@@ -115,7 +115,7 @@ impl Board {
             doubtful: Vec::new(),
             read_under_way: false,
             key_was_last: false,
-            is_slow: false,
+            slow_reads: 0,
         }
     }
 

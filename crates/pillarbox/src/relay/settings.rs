@@ -77,7 +77,7 @@ pub struct Settings {
     pub max_unsettled: NonZeroU32,
     /// How many deliveries run at a time.
     ///
-    /// Raise it for listeners that wait on a network. Defaults to 4.
+    /// Raise it for listeners that wait long on a network. Defaults to 16.
     pub workers: NonZeroU32,
     /// How long a stop waits for deliveries under way.
     ///
@@ -152,7 +152,7 @@ impl Default for Settings {
             sweep: Duration::from_secs(5),
             batch: count(1000),
             max_unsettled: count(2000),
-            workers: count(4),
+            workers: count(16),
             drain: Duration::from_secs(5),
             max_attempts: count(10),
             max_crashes: count(5),

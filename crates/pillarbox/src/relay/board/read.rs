@@ -6,6 +6,9 @@ use super::{Board, Wanted};
 use crate::id::{Seq, ShardId};
 use crate::store::{ReadKey, ShardRead};
 
+/// One may have had to wait for something else.
+const SLOW_READS: u32 = 3;
+
 impl Board {
     /// The next read, if one is worth doing and none is under way.
     pub(in crate::relay) fn next_read(&mut self) -> Option<Wanted> {
@@ -56,11 +59,12 @@ impl Board {
     }
 
     fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {
-        let lowest = if self.is_slow { self.lowest_in_hand() } else { HashMap::new() };
+        let is_slow = self.slow_reads >= SLOW_READS;
+        let lowest = if is_slow { self.lowest_in_hand() } else { HashMap::new() };
         let mut reads = Vec::new();
         for shard in wanted {
             if let Some(state) = self.shards.get_mut(shard) {
-                let begin = state.floor.begin(self.is_slow, lowest.get(shard).copied());
+                let begin = state.floor.begin(is_slow, lowest.get(shard).copied());
                 (state.hungry, state.asked) = (false, Some(begin));
                 reads.push(ShardRead { shard: *shard, floor: begin.floor });
             }

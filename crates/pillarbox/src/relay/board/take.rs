@@ -13,7 +13,7 @@ use crate::id::{Seq, ShardId};
 use crate::store::{Pending, ReadKey, ShardRead, Status};
 
 /// A read that takes longer walks through entries that are dead and still there.
-const READ_TAKES: Duration = Duration::from_millis(10);
+const READ_TAKES: Duration = Duration::from_millis(20);
 const ROW_TAKES: Duration = Duration::from_micros(20);
 
 /// What the rows of a page came to.
@@ -61,7 +61,8 @@ impl Board {
         let begins = || self.shards.values().filter_map(|shard| shard.asked);
         if begins().any(|begin| begin.is_from_head()) {
             let rows = u32::try_from(rows).unwrap_or(u32::MAX);
-            self.is_slow = took > READ_TAKES + ROW_TAKES.saturating_mul(rows);
+            let is_slow = took > READ_TAKES + ROW_TAKES.saturating_mul(rows);
+            self.slow_reads = if is_slow { self.slow_reads.saturating_add(1) } else { 0 };
         }
     }
 

@@ -157,7 +157,10 @@ impl Sim {
             Step::Overdue => self.board.withdraw_overdue(instant() + Duration::from_secs(60)),
             Step::StartRead => self.start_read().await,
             Step::EndRead => self.end_read(Duration::ZERO),
-            Step::EndSlowRead => self.end_read(Duration::from_secs(1)),
+            Step::EndSlowRead => {
+                self.board.slow_reads += 1;
+                self.end_read(Duration::from_secs(1));
+            }
             Step::FailRead => {
                 if let Some((wanted, _)) = self.read.take() {
                     self.board.read_failed(wanted);
