@@ -100,11 +100,12 @@ impl Floor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::instant;
 
     const SEEN: Option<Seq> = Some(Seq(100));
 
     fn later(seconds: u64) -> Instant {
-        Instant::now() + Duration::from_secs(seconds)
+        instant() + Duration::from_secs(seconds)
     }
 
     /// Reads a page up to `last`, with more behind it or not.
