@@ -68,25 +68,27 @@ impl Settler<'_> {
         let (deleted, marked): (Vec<Entry<'_>>, Vec<Entry<'_>>) =
             entries.into_iter().partition(|entry| *entry.verdict == Verdict::Delete);
         if marked.is_empty() || deleted.is_empty() {
-            return self.write(if marked.is_empty() { deleted } else { marked }).await;
+            let mut link = self.store.link(self.store.work()).await?;
+            let one_kind = if marked.is_empty() { deleted } else { marked };
+            let settled = self.write(&mut link, one_kind).await?;
+            link.end().await?;
+            return Ok(settled);
         }
-        // Side by side: no verdict depends on another.
-        let (settled, more) = tokio::join!(self.write(deleted), self.write(marked));
-        let mut settled = settled?;
-        add(&mut settled, more?);
+        let mut tx = self.store.begin_on(self.store.work()).await?;
+        let mut settled = self.write(&mut tx, deleted).await?;
+        add(&mut settled, self.write(&mut tx, marked).await?);
+        tx.commit().await?;
         Ok(settled)
     }
 
     /// Writes verdicts of one kind. A row that was changed meanwhile under the same token, as by
     /// a renewal of its lease, has moved from its place: it is looked for once more.
-    async fn write(&self, entries: Vec<Entry<'_>>) -> Result<Settled> {
-        let mut link = self.store.link(self.store.work()).await?;
-        let mut settled = self.write_once(&mut link, &entries).await?;
+    async fn write(&self, on: &mut PgConnection, entries: Vec<Entry<'_>>) -> Result<Settled> {
+        let mut settled = self.write_once(on, &entries).await?;
         let left = left_of(entries, &settled);
         if !left.is_empty() {
-            add(&mut settled, self.write_once(&mut link, &left).await?);
+            add(&mut settled, self.write_once(on, &left).await?);
         }
-        link.end().await?;
         Ok(settled)
     }
 
