@@ -107,8 +107,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Reads the pending rows of shards, each shard's in order of `seq`, due or not, held too.
     async fn read(&self, read: &Read) -> Result<Vec<Pending>>;
 
-    /// Reads the pending rows of one key from its head, in order of `seq`.
-    async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>>;
+    /// Reads the pending rows of keys, each key's from its head, in order of `seq`.
+    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>>;
 
     /// Writes verdicts, fenced by owner and epoch of the shard and by each row's token.
     async fn settle(&self, settle: &Settle) -> Result<Settled>;
@@ -290,15 +290,22 @@ pub struct ShardRead {
     pub floor: Seq,
 }
 
-/// Which key to read.
+/// Which keys to read.
 #[derive(Clone, Debug)]
-pub struct ReadKey {
+pub struct ReadKeys {
+    /// The keys, each once.
+    pub keys: Vec<KeyRead>,
+    /// How many rows of each key at most.
+    pub limit: u32,
+}
+
+/// One key to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRead {
     /// The shard the key belongs to.
     pub shard: ShardId,
     /// The key, as a row's `ordering_key` has it.
     pub key: String,
-    /// How many rows at most.
-    pub limit: u32,
 }
 
 /// A row that waits: new, to be retried, or held.

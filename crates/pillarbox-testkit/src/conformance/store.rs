@@ -95,6 +95,7 @@ macro_rules! store_conformance {
                 a_row_read_from_the_head_is_not_behind,
                 a_key_is_read_from_its_head,
                 a_key_is_read_up_to_the_limit,
+                many_keys_are_read_at_once,
                 the_limit_counts_for_each_shard,
                 a_crowd_is_read_by_pages_like_a_few,
                 only_the_shards_asked_for_are_read,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
+    Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
     SettleRows, Settled, Stats, StoredEvent, Suspects, Take,
 };
 use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Seq, Store, TablePrefix, Token};
@@ -46,7 +46,7 @@ pub enum Call {
     Renew,
     /// `take`.
     Take,
-    /// `read`, `read_key` and `claim`.
+    /// `read`, `read_keys` and `claim`.
     Read,
     /// `settle` and `settle_rows`.
     Settle,
@@ -207,8 +207,8 @@ impl Store for FaultyStore {
         self.pass(Call::Read, self.inner.read(read)).await.map(|rows| self.show(rows))
     }
 
-    async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>> {
-        self.pass(Call::Read, self.inner.read_key(read)).await.map(|rows| self.show(rows))
+    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
+        self.pass(Call::Read, self.inner.read_keys(read)).await.map(|rows| self.show(rows))
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {

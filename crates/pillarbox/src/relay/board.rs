@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use self::floor::{Begin, Floor};
 use self::lane::{Lane, Parked, Queued};
 use crate::id::{Epoch, Seq, ShardId};
-use crate::store::{Pending, ReadKey, ShardRead};
+use crate::store::{Pending, ReadKeys, ShardRead};
 
 /// Keys remembered as waiting; beyond that, each sweep finds them again.
 const MOST_PARKED: usize = 100_000;
@@ -50,8 +50,8 @@ pub(super) struct Board {
     /// Lanes to be read once the read under way, which may show them as they were, has ended.
     doubtful: Vec<LaneKey>,
     read_under_way: bool,
-    /// Whether the last read was of a key: keys and shards take turns.
-    key_was_last: bool,
+    /// Whether the last read was of keys: keys and shards take turns.
+    keys_were_last: bool,
     /// How many reads from the head, one after the other, took long.
     slow_reads: u32,
 }
@@ -95,7 +95,7 @@ pub(super) struct Ticket {
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     Shards { shards: Vec<ShardRead>, limit: u32 },
-    Key(ReadKey),
+    Keys(ReadKeys),
 }
 
 impl Board {
@@ -114,7 +114,7 @@ impl Board {
             settled_during_read: Vec::new(),
             doubtful: Vec::new(),
             read_under_way: false,
-            key_was_last: false,
+            keys_were_last: false,
             slow_reads: 0,
         }
     }

@@ -23,7 +23,7 @@ impl Engine {
         let task = self.work.tasks.spawn(async move {
             let reading = async {
                 match read {
-                    Wanted::Key(read) => store.read_key(&read).await,
+                    Wanted::Keys(read) => store.read_keys(&read).await,
                     Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
                 }
             };
@@ -51,7 +51,7 @@ impl Engine {
             (Ok(rows), Wanted::Shards { shards, limit }) => {
                 self.board.take_shards(&shards, limit, rows, took, instant());
             }
-            (Ok(rows), Wanted::Key(read)) => self.board.take_key(&read, rows, instant()),
+            (Ok(rows), Wanted::Keys(read)) => self.board.take_keys(&read, rows, instant()),
             (Err(_), wanted) => {
                 self.work.read_pause = Some(instant() + self.settings.poll.min(SECOND));
                 self.board.read_failed(wanted);

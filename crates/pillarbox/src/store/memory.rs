@@ -19,7 +19,7 @@ use self::state::State;
 pub use self::tx::MemoryTx;
 use super::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
+    Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
     SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::clock::{Clock, SystemClock};
@@ -144,8 +144,8 @@ impl Store for MemoryStore {
         Ok(self.state().read(read, self.clock.now()))
     }
 
-    async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>> {
-        Ok(self.state().read_key(read, self.clock.now()))
+    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
+        Ok(self.state().read_keys(read, self.clock.now()))
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {

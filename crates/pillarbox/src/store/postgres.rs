@@ -27,7 +27,7 @@ use self::bell::PostgresBell;
 use self::own::OwnPool;
 use super::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operation, Pending, Purge, Read, ReadKey, RenewRows, Renewal, RowLease, Settle,
+    Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
     SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -224,8 +224,8 @@ impl Store for PostgresStore {
         read::read(self, read).await
     }
 
-    async fn read_key(&self, read: &ReadKey) -> Result<Vec<Pending>> {
-        read::read_key(self, read).await
+    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
+        read::read_keys(self, read).await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {

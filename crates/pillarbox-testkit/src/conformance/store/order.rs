@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pillarbox::store::{Pending, Read, ReadKey, ShardRead};
+use pillarbox::store::{KeyRead, Pending, Read, ReadKeys, ShardRead};
 use pillarbox::{Envelope, EventId, Key, Outbox, Seq, ShardId, Verdict};
 
 use crate::backend::{Backend, Need, OwnTx, from_head};
@@ -62,8 +62,9 @@ pub async fn keys_are_compared_byte_for_byte<B: Backend>(backend: &B) {
     let rows = read_all(backend).await;
     for (key, id) in keys.iter().zip(&ids) {
         assert_eq!(row(&rows, id).key.as_deref(), Some(*key));
-        let read = ReadKey { shard: row(&rows, id).shard, key: (*key).to_owned(), limit: ALL };
-        let line = store.read_key(&read).await.unwrap();
+        let read = key_of(row(&rows, id));
+        assert_eq!(read.key, *key);
+        let line = store.read_keys(&ReadKeys { keys: vec![read], limit: ALL }).await.unwrap();
         assert_eq!(line.len(), 2, "{key:?} is a line of two");
         assert_eq!(id_of(&line[1]), id);
     }
@@ -178,7 +179,7 @@ pub async fn a_row_read_from_the_head_is_not_behind<B: Backend>(backend: &B) {
     assert!(read_all(backend).await.iter().all(|row| !row.behind));
 }
 
-/// `read_key` gives the waiting rows of one key, due or not, held too, and no other's.
+/// `read_keys` gives the waiting rows of a key, due or not, held too, and no other's.
 pub async fn a_key_is_read_from_its_head<B: Backend>(backend: &B) {
     let mut envelopes = vec![keyed("a"), keyed("b"), keyed("a").deliver_after(HOUR), keyed("a")];
     envelopes.extend([keyed("a/1"), keyed("A"), free()]);
@@ -192,17 +193,38 @@ pub async fn a_key_is_read_from_its_head<B: Backend>(backend: &B) {
     let store = backend.store();
     replay(&*store, &ids[..1]).await;
     owner.judge_id(&ids[0], Verdict::Done).await;
-    let rows = store.read_key(&key_of(&rows[1], ALL)).await.unwrap();
+    let keys = vec![key_of(&rows[1])];
+    let rows = store.read_keys(&ReadKeys { keys, limit: ALL }).await.unwrap();
     assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&ids[2], &ids[3]]);
 }
 
-/// `read_key` gives no more rows than asked for, the oldest first.
+/// `read_keys` gives no more rows than asked for, the oldest first.
 pub async fn a_key_is_read_up_to_the_limit<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..5).map(|_| keyed("a"))).await;
 
     let rows = read_key(backend, &ids[0], 2).await;
 
     assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&ids[0], &ids[1]]);
+}
+
+/// Each key has a limit and an order of its own, and one without rows takes nothing from others.
+pub async fn many_keys_are_read_at_once<B: Backend>(backend: &B) {
+    let names = ["a", "b", "a", "c", "d", "a", "b", "e", "f"];
+    let ids = emit(backend, names.iter().map(|key| keyed(key))).await;
+    let rows = read_all(backend).await;
+    let owner = Owner::of_all(backend).await;
+    owner.judge_id(&ids[3], Verdict::Done).await;
+    let store = backend.store();
+
+    let keys = [0, 1, 3, 4, 7].iter().map(|it| key_of(row(&rows, &ids[*it]))).collect();
+    let rows = store.read_keys(&ReadKeys { keys, limit: 2 }).await.unwrap();
+
+    let of = |name| rows.iter().filter(move |row| row.key.as_deref() == Some(name)).map(id_of);
+    assert_eq!(of("a").collect::<Vec<_>>(), [&ids[0], &ids[2]]);
+    assert_eq!(of("b").collect::<Vec<_>>(), [&ids[1], &ids[6]]);
+    assert_eq!((of("d").count(), of("e").count()), (1, 1));
+    assert_eq!(rows.len(), 6, "nothing of what is done, or was not asked for");
+    assert!(store.read_keys(&ReadKeys { keys: vec![], limit: 2 }).await.unwrap().is_empty());
 }
 
 /// A busy shard does not use up the places of the others.
@@ -280,10 +302,10 @@ async fn pair<B: Backend>(
 }
 
 async fn read_key<B: Backend>(backend: &B, id: &EventId, limit: u32) -> Vec<Pending> {
-    let rows = read_all(backend).await;
-    backend.store().read_key(&key_of(row(&rows, id), limit)).await.unwrap()
+    let keys = vec![key_of(row(&read_all(backend).await, id))];
+    backend.store().read_keys(&ReadKeys { keys, limit }).await.unwrap()
 }
 
-fn key_of(row: &Pending, limit: u32) -> ReadKey {
-    ReadKey { shard: row.shard, key: row.key.clone().unwrap(), limit }
+fn key_of(row: &Pending) -> KeyRead {
+    KeyRead { shard: row.shard, key: row.key.clone().unwrap() }
 }

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use super::{Board, Wanted};
 use crate::id::{Seq, ShardId};
-use crate::store::{ReadKey, ShardRead};
+use crate::store::{KeyRead, ReadKeys, ShardRead};
+
+/// Keys that are read at once: after many failures, many are due together.
+const MOST_KEYS: usize = 64;
 
 /// One may have had to wait for something else.
 const SLOW_READS: u32 = 3;
@@ -15,12 +18,12 @@ impl Board {
         if self.read_under_way {
             return None;
         }
-        let wanted = if self.key_was_last {
+        let wanted = if self.keys_were_last {
             self.next_shard_read().or_else(|| self.next_key_read())?
         } else {
             self.next_key_read().or_else(|| self.next_shard_read())?
         };
-        self.key_was_last = matches!(wanted, Wanted::Key(_));
+        self.keys_were_last = matches!(wanted, Wanted::Keys(_));
         self.read_under_way = true;
         Some(wanted)
     }
@@ -30,11 +33,17 @@ impl Board {
         if self.known.len() > usize::try_from(self.pages.batch).unwrap_or(usize::MAX) {
             return None;
         }
-        let (shard, key) = self.key_reads.pop_front()?;
-        if let Some(state) = self.shards.get_mut(&shard) {
-            state.asked = Some(state.floor.begin(false, None));
+        let limit = self.pages.least;
+        let most = usize::try_from(self.pages.batch / limit.max(1)).unwrap_or(MOST_KEYS);
+        let count = self.key_reads.len().min(most.clamp(1, MOST_KEYS));
+        let mut keys = Vec::with_capacity(count);
+        for (shard, key) in self.key_reads.drain(..count) {
+            if let Some(state) = self.shards.get_mut(&shard) {
+                state.asked = Some(state.floor.begin(false, None));
+            }
+            keys.push(KeyRead { shard, key });
         }
-        Some(Wanted::Key(ReadKey { shard, key, limit: self.pages.least }))
+        (!keys.is_empty()).then_some(Wanted::Keys(ReadKeys { keys, limit }))
     }
 
     /// Reads hungry shards together, except those whose page would show mostly rows in hand:
@@ -91,10 +100,13 @@ impl Board {
     /// A read failed: what it was for is still to be read.
     pub(in crate::relay) fn read_failed(&mut self, wanted: Wanted) {
         match wanted {
-            Wanted::Key(read) if self.works_on(read.shard) => {
-                self.key_reads.push_back((read.shard, read.key));
+            Wanted::Keys(read) => {
+                for KeyRead { shard, key } in read.keys {
+                    if self.works_on(shard) {
+                        self.key_reads.push_back((shard, key));
+                    }
+                }
             }
-            Wanted::Key(_) => {}
             Wanted::Shards { shards, .. } => {
                 for read in shards {
                     if let Some(shard) = self.shards.get_mut(&read.shard) {

@@ -10,7 +10,7 @@ use super::floor::Begin;
 use super::lane::{Parked, Queued};
 use super::{Board, LaneKey, MOST_PARKED};
 use crate::id::{Seq, ShardId};
-use crate::store::{Pending, ReadKey, ShardRead, Status};
+use crate::store::{KeyRead, Pending, ReadKeys, ShardRead, Status};
 
 /// A read that takes longer walks through entries that are dead and still there.
 const READ_TAKES: Duration = Duration::from_millis(20);
@@ -92,24 +92,42 @@ impl Board {
         }
     }
 
-    /// Takes in the rows of one key, which were read from its head.
-    pub(in crate::relay) fn take_key(&mut self, read: &ReadKey, rows: Vec<Pending>, now: Instant) {
-        let lane_key = (read.shard, read.key.clone());
-        if self.has_asked(read.shard) {
-            let full = u32::try_from(rows.len()).is_ok_and(|count| count >= read.limit);
-            // What the lane waits for is seen anew, unless it was decided on during this read.
-            let parked = self.lanes.get(&lane_key).and_then(|lane| lane.parked);
-            if parked.is_some_and(|parked| !self.known.contains_key(&parked.seq)) {
-                self.unpark(&lane_key);
+    /// Takes in the rows of keys, each of which was read from its head.
+    pub(in crate::relay) fn take_keys(
+        &mut self,
+        read: &ReadKeys,
+        rows: Vec<Pending>,
+        now: Instant,
+    ) {
+        let mut pages: HashMap<LaneKey, Vec<Pending>> = HashMap::new();
+        for row in rows {
+            if let Some(key) = row.key.clone() {
+                pages.entry((row.shard, key)).or_default().push(row);
             }
-            if let Some(lane) = self.lanes.get_mut(&lane_key) {
-                lane.reading = false;
-                lane.tail_unread |= full;
+        }
+        for KeyRead { shard, key } in &read.keys {
+            let lane_key = (*shard, key.clone());
+            let page = pages.remove(&lane_key).unwrap_or_default();
+            if self.has_asked(*shard) {
+                self.take_key(&lane_key, read.limit, page, now);
             }
-            self.take_rows(rows, now);
-            self.go_on(&lane_key);
         }
         self.read_ended();
+    }
+
+    fn take_key(&mut self, lane_key: &LaneKey, limit: u32, rows: Vec<Pending>, now: Instant) {
+        let full = u32::try_from(rows.len()).is_ok_and(|count| count >= limit);
+        // What the lane waits for is seen anew, unless it was decided on during this read.
+        let parked = self.lanes.get(lane_key).and_then(|lane| lane.parked);
+        if parked.is_some_and(|parked| !self.known.contains_key(&parked.seq)) {
+            self.unpark(lane_key);
+        }
+        if let Some(lane) = self.lanes.get_mut(lane_key) {
+            lane.reading = false;
+            lane.tail_unread |= full;
+        }
+        self.take_rows(rows, now);
+        self.go_on(lane_key);
     }
 
     fn take_rows(&mut self, rows: Vec<Pending>, now: Instant) -> Tally {

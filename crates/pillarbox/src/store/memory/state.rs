@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId};
 use crate::store::mode::refuse_living;
 use crate::store::{
-    AuditEntry, Holding, Join, Lease, MAX_MEMBERS, Member, Mode, Origin, Pending, Read, ReadKey,
-    Renewal, Settle, Settled, Settlement, Take,
+    AuditEntry, Holding, Join, KeyRead, Lease, MAX_MEMBERS, Member, Mode, Origin, Pending, Read,
+    ReadKeys, Renewal, Settle, Settled, Settlement, Take,
 };
 use crate::tx::PayloadHash;
 use crate::verdict::Verdict;
@@ -176,25 +176,35 @@ impl State {
 
     pub(super) fn read(&self, read: &Read, now: Timestamp) -> Vec<Pending> {
         let limit = usize::try_from(read.limit).unwrap_or(usize::MAX);
+        // What is done stays for days: it is passed once, not for every shard and row.
+        let pending: Vec<(Seq, &Event)> = self.pending().collect();
         let mut rows = Vec::new();
         for want in &read.shards {
-            let waiting = self.events.iter().filter(|(seq, event)| {
-                event.is_pending() && event.shard == want.shard && **seq > want.floor
-            });
+            let at_floor = pending.partition_point(|(seq, _)| *seq <= want.floor);
+            let (below, above) = pending.split_at(at_floor);
+            let waiting = above.iter().filter(|(_, event)| event.shard == want.shard);
             rows.extend(waiting.take(limit).map(|(seq, event)| Pending {
-                behind: self.is_behind(event, want.floor),
+                behind: is_behind(event, below),
                 ..event.read(*seq, now)
             }));
         }
         rows
     }
 
-    pub(super) fn read_key(&self, read: &ReadKey, now: Timestamp) -> Vec<Pending> {
+    fn pending(&self) -> impl Iterator<Item = (Seq, &Event)> {
+        self.events.iter().map(|(seq, event)| (*seq, event)).filter(|(_, event)| event.is_pending())
+    }
+
+    pub(super) fn read_keys(&self, read: &ReadKeys, now: Timestamp) -> Vec<Pending> {
         let limit = usize::try_from(read.limit).unwrap_or(usize::MAX);
-        let waiting = self.events.iter().filter(|(_, event)| {
-            event.is_pending() && event.shard == read.shard && event.key.as_ref() == Some(&read.key)
-        });
-        waiting.take(limit).map(|(seq, event)| event.read(*seq, now)).collect()
+        let mut rows = Vec::new();
+        for KeyRead { shard, key } in &read.keys {
+            let waiting = self
+                .pending()
+                .filter(|(_, event)| event.shard == *shard && event.key.as_ref() == Some(key));
+            rows.extend(waiting.take(limit).map(|(seq, event)| event.read(seq, now)));
+        }
+        rows
     }
 
     pub(super) fn settle(&mut self, settle: &Settle, now: Timestamp) -> Settled {
@@ -257,14 +267,11 @@ impl State {
     fn shard_mut(&mut self, shard: ShardId) -> Option<&mut Shard> {
         usize::try_from(shard.0).ok().and_then(|at| self.shards.get_mut(at))
     }
+}
 
-    fn is_behind(&self, event: &Event, floor: Seq) -> bool {
-        event.key.is_some()
-            && self
-                .events
-                .range(..=floor)
-                .any(|(_, older)| older.is_pending() && older.key == event.key)
-    }
+/// Whether one of its key is among those below.
+fn is_behind(event: &Event, below: &[(Seq, &Event)]) -> bool {
+    event.key.is_some() && below.iter().any(|(_, older)| older.key == event.key)
 }
 
 /// FNV-1a: spreads keys evenly and is the same in every process.

@@ -11,7 +11,7 @@ use crate::envelope::Row;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::pooled::PooledTx;
-use crate::store::{Pending, Read, ReadKey, ShardRead, Status};
+use crate::store::{KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
 
 /// As many rows as are read at once without asking where each shard's page ends.
 const FEW: u32 = 500;
@@ -124,14 +124,19 @@ fn pages(mut rows: Vec<Pending>, limit: u32) -> Vec<Pending> {
     rows
 }
 
-pub(super) async fn read_key(store: &MysqlStore, read: &ReadKey) -> Result<Vec<Pending>> {
+pub(super) async fn read_keys(store: &MysqlStore, read: &ReadKeys) -> Result<Vec<Pending>> {
+    if read.keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let none = KeyRead { shard: ShardId(-1), key: String::new() };
+    let part = store.tables.render(sql::READ_KEY);
+    let (text, parts) = parts(&part, "\nunion all", &read.keys, none);
+    let mut query = sqlx::query(AssertSqlSafe(text));
+    for KeyRead { shard, key } in parts {
+        query = query.bind(shard.0).bind(key).bind(i64::from(read.limit));
+    }
     let mut call = store.call().await?;
-    let rows = sqlx::query(store.sql(sql::READ_KEY))
-        .bind(read.shard.0)
-        .bind(&read.key)
-        .bind(i64::from(read.limit))
-        .fetch_all(&mut *call)
-        .await;
+    let rows = query.fetch_all(&mut *call).await;
     call.end();
     rows?.iter().map(pending).collect()
 }

@@ -138,8 +138,10 @@ where e.pending_shard = ? and e.seq > ?
 order by e.seq
 limit 1 offset ?)";
 
+/// The rows of a key; several stand in one statement, joined by UNION ALL.
 pub(super) const READ_KEY: &str = concat!(
-    "select ",
+    "
+(select ",
     pending_columns!(),
     "null as head, ",
     event_columns!(),
@@ -147,7 +149,7 @@ pub(super) const READ_KEY: &str = concat!(
 from {p}outbox_event e force index ({p}outbox_event_key)
 where e.pending_shard = ? and e.pending_key = ?
 order by e.seq
-limit ?"
+limit ?)"
 );
 
 /// The fence is a lock, not a look: a takeover waits for the end of this transaction, and this

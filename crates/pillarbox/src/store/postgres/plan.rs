@@ -120,7 +120,7 @@ impl Place {
         let shard = "select shard from plan_outbox_event where ordering_key = 'key-1' limit 1";
         let shard: Option<i16> =
             sqlx::query_scalar(shard).fetch_optional(&self.pool).await.unwrap();
-        let read_key = format!("{}::smallint, 'key-1', 100", shard.unwrap_or(0));
+        let read_keys = format!("array[{}]::smallint[], array['key-1'], 100", shard.unwrap_or(0));
         let delete = format!("'us', {verdicts}, {shards}, {ones}");
         let mark = format!("'us', {verdicts}, {marks}, {shards}, {ones}");
         let suspect = format!("{verdicts}, 3");
@@ -131,7 +131,7 @@ impl Place {
         let mark_rows = format!("'us', {verdicts}, {marks}");
         vec![
             hot("READ", sql::READ, read, BY_SHARD_AND_KEY),
-            hot("READ_KEY", sql::READ_KEY, read_key, BY_SHARD_AND_KEY),
+            hot("READ_KEYS", sql::READ_KEYS, read_keys, BY_SHARD_AND_KEY),
             hot("SETTLE_DELETE", sql::SETTLE_DELETE, delete, BY_SHARD),
             hot("SETTLE_MARK", sql::SETTLE_MARK, mark, BY_SHARD),
             hot("CLAIM", claim::CLAIM, take, BY_SHARD),

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::envelope::Row;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
-use crate::store::{Pending, Read, ReadKey, Status};
+use crate::store::{Pending, Read, ReadKeys, Status};
 
 /// The year 2000, in microseconds since 1970.
 const MICROS_IN_2000: i64 = 946_684_800_000_000;
@@ -29,12 +29,14 @@ pub(super) async fn read(store: &PostgresStore, read: &Read) -> Result<Vec<Pendi
     Ok(rows)
 }
 
-pub(super) async fn read_key(store: &PostgresStore, read: &ReadKey) -> Result<Vec<Pending>> {
+pub(super) async fn read_keys(store: &PostgresStore, read: &ReadKeys) -> Result<Vec<Pending>> {
+    let (shards, keys): (Vec<i16>, Vec<&str>) =
+        read.keys.iter().map(|want| (want.shard.0, want.key.as_str())).unzip();
     let mut link = store.link(store.work()).await?;
-    let rows = sqlx::query(store.sql(sql::READ_KEY))
+    let rows = sqlx::query(store.sql(sql::READ_KEYS))
         .persistent(store.named)
-        .bind(read.shard.0)
-        .bind(&read.key)
+        .bind(shards)
+        .bind(keys)
         .bind(i64::from(read.limit))
         .fetch_all(&mut *link)
         .await?;

@@ -130,16 +130,21 @@ cross join lateral (
 ) e"
 );
 
-pub(super) const READ_KEY: &str = concat!(
+pub(super) const READ_KEYS: &str = concat!(
     "select ",
     pending_columns!(),
     "false as behind, ",
     event_columns!(),
     "
-from {p}outbox_event e
-where e.shard = $1 and e.ordering_key = $2 and e.status + 0 in (0, 2, 4)
-order by e.seq
-limit (select $3::bigint)"
+from unnest($1::smallint[], $2::text[]) as want (shard, key)
+cross join lateral (
+    select *
+    from {p}outbox_event e
+    where e.shard = want.shard and e.ordering_key = want.key collate \"C\"
+      and e.status + 0 in (0, 2, 4)
+    order by e.seq
+    limit (select $3::bigint)
+) e"
 );
 
 /// The fence is a lock, not a look: `for share` holds the shard's row until the end, so a

@@ -8,7 +8,7 @@ use crate::clock::{Timestamp, from_micros};
 use crate::envelope::{BadRow, Envelope, Row};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
-use crate::store::{Pending, Read, ReadKey, Status};
+use crate::store::{Pending, Read, ReadKeys, Status};
 
 pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending>> {
     let mut found = Vec::new();
@@ -26,14 +26,20 @@ pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending
     Ok(found)
 }
 
-pub(super) async fn read_key(store: &SqliteStore, read: &ReadKey) -> Result<Vec<Pending>> {
-    let rows = sqlx::query(store.sql(sql::READ_KEY))
-        .bind(read.shard.0)
-        .bind(&read.key)
-        .bind(i64::from(read.limit))
-        .fetch_all(&store.pool)
-        .await?;
-    rows.iter().map(|row| Columns::of(row).pending(read.shard)).collect()
+pub(super) async fn read_keys(store: &SqliteStore, read: &ReadKeys) -> Result<Vec<Pending>> {
+    let mut found = Vec::new();
+    for want in &read.keys {
+        let rows = sqlx::query(store.sql(sql::READ_KEY))
+            .bind(want.shard.0)
+            .bind(&want.key)
+            .bind(i64::from(read.limit))
+            .fetch_all(&store.pool)
+            .await?;
+        for row in &rows {
+            found.push(Columns::of(row).pending(want.shard)?);
+        }
+    }
+    Ok(found)
 }
 
 /// A row's columns one after the other, as the statement lists them: looking each up by its name

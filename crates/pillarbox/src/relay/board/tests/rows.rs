@@ -7,7 +7,7 @@ impl Sim {
     pub(super) async fn start_read(&mut self) {
         let Some(wanted) = self.board.next_read() else { return };
         let rows = match &wanted {
-            Wanted::Key(read) => self.store.read_key(read).await.unwrap(),
+            Wanted::Keys(read) => self.store.read_keys(read).await.unwrap(),
             Wanted::Shards { shards, limit } => {
                 let read = Read { shards: shards.clone(), limit: *limit };
                 self.store.read(&read).await.unwrap()
@@ -20,7 +20,7 @@ impl Sim {
         self.read_mail();
         match self.read.take() {
             None => {}
-            Some((Wanted::Key(read), rows)) => self.board.take_key(&read, rows, instant()),
+            Some((Wanted::Keys(read), rows)) => self.board.take_keys(&read, rows, instant()),
             Some((Wanted::Shards { shards, limit }, rows)) => {
                 self.board.take_shards(&shards, limit, rows, took, instant());
             }
