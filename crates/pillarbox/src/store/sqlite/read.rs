@@ -1,7 +1,7 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Decode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _};
+use sqlx::{Decode, Encode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _};
 
 use super::{SqliteStore, sql};
 use crate::clock::{Timestamp, from_micros};
@@ -13,15 +13,7 @@ use crate::store::{Pending, Read, ReadKeys, Status};
 pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending>> {
     let mut found = Vec::new();
     for want in &read.shards {
-        let rows = sqlx::query(store.sql(sql::READ))
-            .bind(want.shard.0)
-            .bind(want.floor.0)
-            .bind(i64::from(read.limit))
-            .fetch_all(&store.pool)
-            .await?;
-        for row in &rows {
-            found.push(Columns::of(row).pending(want.shard)?);
-        }
+        found.extend(page(store, sql::READ, want.shard, want.floor.0, read.limit).await?);
     }
     Ok(found)
 }
@@ -29,17 +21,22 @@ pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending
 pub(super) async fn read_keys(store: &SqliteStore, read: &ReadKeys) -> Result<Vec<Pending>> {
     let mut found = Vec::new();
     for want in &read.keys {
-        let rows = sqlx::query(store.sql(sql::READ_KEY))
-            .bind(want.shard.0)
-            .bind(&want.key)
-            .bind(i64::from(read.limit))
-            .fetch_all(&store.pool)
-            .await?;
-        for row in &rows {
-            found.push(Columns::of(row).pending(want.shard)?);
-        }
+        found.extend(page(store, sql::READ_KEY, want.shard, want.key.as_str(), read.limit).await?);
     }
     Ok(found)
+}
+
+/// The first rows of a shard above a floor, or of a key in it.
+async fn page<'q, T: Encode<'q, Sqlite> + Type<Sqlite> + Send + 'q>(
+    store: &SqliteStore,
+    text: &'static str,
+    shard: ShardId,
+    which: T,
+    limit: u32,
+) -> Result<Vec<Pending>> {
+    let page = sqlx::query(store.sql(text)).bind(shard.0).bind(which).bind(i64::from(limit));
+    let rows = page.fetch_all(&store.pool).await?;
+    rows.iter().map(|row| Columns::of(row).pending(shard)).collect()
 }
 
 /// A row's columns one after the other, as the statement lists them: looking each up by its name
