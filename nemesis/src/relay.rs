@@ -115,9 +115,9 @@ async fn make(trouble: Trouble) -> std::result::Result<(), Failure> {
     Ok(())
 }
 
-/// Only one of the route of troubles at a time; others are not kept waiting.
+/// Only one of each route at a time that is not quick.
 fn limit() -> impl Layer {
-    ConcurrencyLimit::new(NonZeroU32::MIN).patience(Duration::from_millis(1))
+    ConcurrencyLimit::new(NonZeroU32::MIN)
 }
 
 async fn hear(log: &Log, manner: Manner, entry: &Entry<'_>) -> std::result::Result<(), Failure> {

@@ -45,8 +45,8 @@ impl ConcurrencyLimit {
 
     /// How long an event waits for a place before it is deferred.
     ///
-    /// It occupies one of the relay's workers meanwhile: raise it where all routes are limited
-    /// alike, lower it where a slow route must not slow the others. Defaults to 50 ms.
+    /// It occupies one of its route's workers meanwhile, of which a relay leaves some to other routes;
+    /// a deferral is a write. Keep it below `delivery_timeout`. Defaults to 250 ms.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -54,8 +54,11 @@ impl ConcurrencyLimit {
     }
 }
 
-/// Longer than most listeners take, short enough not to be missed by other routes.
-pub(super) const PATIENCE: Duration = Duration::from_millis(50);
+/// Longer than most listeners take, shorter than a delivery may.
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long a place is held, as long as none was free again.
+const HELD: Duration = Duration::from_millis(50);
 
 impl Layer for ConcurrencyLimit {
     async fn deliver(&self, cx: Cx, next: Next) -> Outcome {
@@ -84,7 +87,7 @@ struct Pace {
 impl Places {
     fn new(most: NonZeroU32) -> Self {
         let most = most.get();
-        let pace = Pace { held: PATIENCE, turns: Turns::default() };
+        let pace = Pace { held: HELD, turns: Turns::default() };
         let free = Semaphore::new(most as usize);
         Self { most, free, pace: Mutex::new(pace) }
     }
@@ -156,8 +159,8 @@ mod tests {
         );
 
         assert!(first.is_ok());
-        assert_eq!(second.unwrap_err().next(), Asked::Defer(PATIENCE));
-        assert_eq!(third.unwrap_err().next(), Asked::Defer(2 * PATIENCE), "one after the other");
+        assert_eq!(second.unwrap_err().next(), Asked::Defer(HELD));
+        assert_eq!(third.unwrap_err().next(), Asked::Defer(2 * HELD), "one after the other");
     }
 
     #[tokio::test(start_paused = true)]

@@ -53,8 +53,8 @@ impl RateLimit {
 
     /// How long an event waits for its turn before it is deferred.
     ///
-    /// It occupies one of the relay's workers meanwhile: raise it where all routes are limited
-    /// alike, lower it where a slow route must not slow the others. Defaults to 50 ms.
+    /// It occupies one of its route's workers meanwhile, of which a relay leaves some to other routes;
+    /// a deferral is a write. Keep it below `delivery_timeout`. Defaults to 250 ms.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
