@@ -39,6 +39,8 @@ mod row_mode;
 mod rows;
 #[path = "relay/share.rs"]
 mod share;
+#[path = "relay/slow_route.rs"]
+mod slow_route;
 #[path = "relay/start.rs"]
 mod start;
 #[path = "relay/takeover.rs"]
@@ -78,6 +80,11 @@ on_every_store! {
         a_delayed_event_waits_for_its_time,
         the_listener_has_the_context_of_the_emit,
         contradicting_settings_are_refused,
+    }
+    slow_route {
+        its_backlog_keeps_no_other_waiting,
+        its_events_from_memory_keep_no_other_waiting,
+        what_follows_it_in_its_key_waits,
     }
     bell {
         a_commit_elsewhere_is_heard,

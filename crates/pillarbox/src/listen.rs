@@ -291,6 +291,11 @@ impl Listeners {
         self.table.best(envelope)
     }
 
+    /// Whether there can be events of more than one route.
+    pub(crate) fn are_for_many(&self) -> bool {
+        self.table.is_for_many()
+    }
+
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }

@@ -13,12 +13,15 @@ mod lease;
 mod mode;
 mod pause;
 mod read;
+mod ready;
+mod routes;
 mod rows;
 mod settings;
 mod settle;
 mod share;
 mod started;
 mod upkeep;
+mod verdicts;
 mod work;
 mod writer_only;
 
@@ -36,6 +39,7 @@ use self::engine::Engine;
 pub use self::handle::RelayHandle;
 use self::hot::HotWork;
 use self::lease::{Heartbeat, Tenure};
+use self::routes::Routes;
 use self::rows::{RowEngine, RowWork};
 pub use self::settings::Settings;
 use self::share::Balance;
@@ -251,6 +255,7 @@ impl Relay {
     fn engine(self, tenure: Arc<Tenure>, layout: Layout) -> Engine {
         let settings = self.settings;
         let held = Arc::clone(&tenure);
+        let routes = Routes::new(settings.workers.get() as usize, self.listeners.are_for_many());
         let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
         let courier = Arc::new(courier);
         Engine {
@@ -259,6 +264,7 @@ impl Relay {
             courier,
             tenure,
             judge: judge(self.policy, &settings),
+            routes,
             board: Board::new(Pages { batch: settings.batch.get(), least: 16 }),
             settings,
             wake: self.wake,

@@ -36,6 +36,11 @@ impl Default for Table {
 }
 
 impl Table {
+    pub(super) fn is_for_many(&self) -> bool {
+        let pairs = self.pairs.values().map(HashMap::len).sum::<usize>();
+        pairs > 1 || !self.patterns.is_empty() || self.fallback.is_some()
+    }
+
     pub(super) fn add_pair(
         &mut self,
         (aggregate, event): (AggregateType, EventType),

@@ -6,9 +6,11 @@
 
 mod drain;
 mod floor;
+mod hand;
 mod hot;
 mod lane;
 mod read;
+mod slow;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tokio::time::Instant;
 
 use self::floor::{Begin, Floor};
+use self::hand::Hand;
 use self::lane::{Lane, Parked, Queued};
+use self::slow::SlowRoutes;
+use super::ready::Ready;
+use super::routes::Routes;
 use crate::id::{Epoch, Seq, ShardId};
 use crate::store::{Pending, ReadKeys, ShardRead};
 
@@ -34,16 +40,16 @@ pub(super) struct Board {
     shards: BTreeMap<ShardId, Shard>,
     /// Shards of which nothing more is read or started.
     draining: BTreeSet<ShardId>,
-    /// Every row in hand, from its read to the end of its settle.
-    known: HashMap<Seq, ShardId>,
+    hand: Hand,
     lanes: HashMap<LaneKey, Lane>,
     /// The rows that lanes wait for, in order, to notice one that vanishes.
     parked: BTreeMap<(ShardId, Seq), String>,
     /// The lanes whose wait ends by itself, in order of time.
     due: BTreeSet<(Instant, LaneKey)>,
-    ready: VecDeque<Box<Queued>>,
+    ready: Ready<Box<Queued>>,
     /// Rows that come from memory and may start: they go first, but not always.
-    ready_hot: VecDeque<Box<Queued>>,
+    ready_hot: Ready<Box<Queued>>,
+    slow: SlowRoutes,
     key_reads: VecDeque<LaneKey>,
     /// Settled while a read was under way, which may still show them as they were.
     settled_during_read: Vec<Seq>,
@@ -76,6 +82,8 @@ struct Shard {
     asked: Option<Begin>,
     /// The last page was full: there are rows behind it.
     more: bool,
+    /// How many rows of the last page waited: the next one is to be larger by as many.
+    waiting: u32,
     /// To be read from its head, once the pass under way has come to its end: a pass that is cut
     /// short again and again would never reach the rows behind a crowd that waits.
     again: bool,
@@ -104,12 +112,13 @@ impl Board {
             pages,
             shards: BTreeMap::new(),
             draining: BTreeSet::new(),
-            known: HashMap::new(),
+            hand: Hand::default(),
             lanes: HashMap::new(),
             parked: BTreeMap::new(),
             due: BTreeSet::new(),
-            ready: VecDeque::new(),
-            ready_hot: VecDeque::new(),
+            ready: Ready::default(),
+            ready_hot: Ready::default(),
+            slow: SlowRoutes::default(),
             key_reads: VecDeque::new(),
             settled_during_read: Vec::new(),
             doubtful: Vec::new(),
@@ -132,6 +141,7 @@ impl Board {
                 hungry: true,
                 asked: None,
                 more: false,
+                waiting: 0,
                 again: false,
                 next_due: None,
             });
@@ -148,14 +158,14 @@ impl Board {
     /// Forgets what waits in a shard.
     fn put_down(&mut self, shard: ShardId) {
         for row in self.leave_ready(shard) {
-            self.known.remove(&row.seq);
+            self.hand.remove(row.seq);
             if let Some(lane) = row.key.and_then(|key| self.lanes.get_mut(&(shard, key))) {
                 lane.end_turn(row.seq);
             }
         }
         for (_, lane) in self.lanes.iter_mut().filter(|((of, _), _)| *of == shard) {
             for seq in lane.drop_queue().into_iter().chain(lane.drop_registered()) {
-                self.known.remove(&seq);
+                self.hand.remove(seq);
             }
             (lane.parked, lane.reading) = (None, false);
         }
@@ -166,14 +176,9 @@ impl Board {
     }
 
     fn leave_ready(&mut self, shard: ShardId) -> Vec<Pending> {
-        let mut gone = Vec::new();
-        for ready in [&mut self.ready, &mut self.ready_hot] {
-            let (theirs, kept): (VecDeque<_>, VecDeque<_>) =
-                std::mem::take(ready).into_iter().partition(|queued| queued.row.shard == shard);
-            *ready = kept;
-            gone.extend(theirs.into_iter().map(|queued| queued.row));
-        }
-        gone
+        let both = [&mut self.ready, &mut self.ready_hot];
+        let gone = both.map(|ready| ready.take_out(|queued| queued.row.shard == shard));
+        gone.into_iter().flatten().map(|queued| queued.row).collect()
     }
 
     /// Something may have been committed anywhere.
@@ -204,12 +209,13 @@ impl Board {
     pub(super) fn next_due(&self) -> Option<Instant> {
         let lanes = self.due.first().map(|(when, _)| *when);
         let rows = self.shards.values().filter_map(|shard| shard.next_due).min();
-        [lanes, rows].into_iter().flatten().min()
+        [lanes, rows, self.slow.next_due()].into_iter().flatten().min()
     }
 
     /// The next row to start, and the epoch its shard is held at.
-    pub(super) fn next_start(&mut self) -> Option<(Pending, Epoch)> {
-        let queued = self.ready.pop_front()?;
+    pub(super) fn next_start(&mut self, routes: &Routes) -> Option<(Pending, Epoch)> {
+        let queued = self.ready.next(routes)?;
+        self.slow.started();
         Some(self.at_epoch(*queued))
     }
 
@@ -224,7 +230,7 @@ impl Board {
         if let Some(queued) = lane.pop() {
             let is_hot = queued.room.is_some();
             let ready = if is_hot { &mut self.ready_hot } else { &mut self.ready };
-            return ready.push_back(queued);
+            return ready.push(queued);
         }
         if lane.is_idle() && lane.parked.is_none() && lane.tail_unread {
             lane.tail_unread = false;
@@ -282,7 +288,7 @@ impl Board {
     fn drop_queue(&mut self, lane_key: &LaneKey) {
         let Some(lane) = self.lanes.get_mut(lane_key) else { return };
         for seq in lane.drop_queue() {
-            self.known.remove(&seq);
+            self.hand.remove(seq);
         }
     }
 
@@ -295,13 +301,14 @@ impl Board {
 
     /// Forgets a row, but not before the read under way has been taken in.
     fn forget(&mut self, seq: Seq) {
-        if let Some(shard) = self.known.get(&seq).and_then(|shard| self.shards.get_mut(shard)) {
+        let shard = self.hand.shard_of(seq);
+        if let Some(shard) = shard.and_then(|shard| self.shards.get_mut(&shard)) {
             shard.hungry |= shard.more;
         }
         if self.read_under_way {
             self.settled_during_read.push(seq);
         } else {
-            self.known.remove(&seq);
+            self.hand.remove(seq);
         }
     }
 
@@ -309,7 +316,7 @@ impl Board {
         self.read_under_way = false;
         self.shards.values_mut().for_each(|shard| shard.asked = None);
         for seq in std::mem::take(&mut self.settled_during_read) {
-            self.known.remove(&seq);
+            self.hand.remove(seq);
         }
         for lane_key in std::mem::take(&mut self.doubtful) {
             self.want_key(lane_key);

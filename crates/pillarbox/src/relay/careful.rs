@@ -100,7 +100,7 @@ impl Engine {
         if self.careful.count.is_some() {
             return false;
         }
-        let Some((row, epoch)) = self.board.next_start() else { return false };
+        let Some((row, epoch)) = self.board.next_start(&self.routes) else { return false };
         if self.careful.takes(row.shard) {
             self.careful.waiting.push(Suspect { row, epoch });
         } else {

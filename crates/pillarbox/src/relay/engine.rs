@@ -13,6 +13,7 @@ use super::deliver::{Courier, Outcome, Under};
 use super::hot::HotWork;
 use super::job::{Job, Judged};
 use super::lease::Tenure;
+use super::routes::Routes;
 use super::settle::{self, Answer};
 use super::work::{Progress, Work};
 use crate::clock::instant;
@@ -32,6 +33,7 @@ pub(super) struct Engine {
     pub(super) settings: Settings,
     pub(super) wake: Wake,
     pub(super) board: Board,
+    pub(super) routes: Routes,
     pub(super) work: Work,
     pub(super) hot: HotWork,
     pub(super) careful: Careful,
@@ -51,6 +53,7 @@ impl Engine {
             self.give_back();
             if self.courier.is_live() {
                 self.start_deliveries();
+                self.board.mind_slow_routes(instant());
                 self.start_count();
                 self.start_read();
             }
@@ -123,7 +126,7 @@ impl Engine {
             self.work.next_sweep = now + self.settings.sweep;
             self.board.withdraw_overdue(now);
             self.board.sweep();
-            self.work.judged.append(&mut self.work.refused);
+            self.work.judged.extend(self.work.refused.drain(..), now);
         }
         self.work.read_pause = self.work.read_pause.filter(|until| *until > now);
     }
@@ -163,6 +166,11 @@ impl Engine {
         let job = Job::of(&row, epoch);
         let Pending { shard, attempts, event, .. } = row;
         let parcel = Parcel { under: Under::Shard(shard), attempts, event };
+        self.begin(job, parcel);
+    }
+
+    pub(super) fn begin(&mut self, job: Job, parcel: Parcel) {
+        self.routes.started(job.route_id);
         self.work.deliveries.start(job, parcel);
     }
 
@@ -171,7 +179,7 @@ impl Engine {
         if !self.work.settling.is_empty() || self.work.judged.is_empty() {
             return;
         }
-        self.work.settling = std::mem::take(&mut self.work.judged);
+        self.work.settling = self.work.judged.take(instant());
         let settlements = self.work.settling.iter().map(Judged::settlement).collect();
         let settle = Settle { owner: self.tenure.owner.clone(), settlements };
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
@@ -221,6 +229,7 @@ impl Engine {
 
     fn take_in_deliveries(&mut self) {
         for (job, outcome) in self.work.deliveries.take_finished() {
+            self.routes.ended(job.route_id);
             self.judge(job, outcome);
         }
     }
@@ -245,7 +254,7 @@ impl Engine {
             return self.hot_judged(Judged { job, verdict });
         }
         self.board.judged(&job.ticket, &verdict);
-        self.work.judged.push(Judged { job, verdict });
+        self.work.judged.extend([Judged { job, verdict }], instant());
     }
 
     fn settled(&mut self, answer: &Answer) {

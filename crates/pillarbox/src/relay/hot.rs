@@ -1,6 +1,6 @@
 //! Hot events: from the lane to a worker, each under the lease that its row was born with.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::Id;
@@ -11,6 +11,8 @@ use super::deliver::Under;
 use super::engine::Engine;
 use super::job::{Job, Judged};
 use super::read::no_answer;
+use super::ready::{Ready, Routed};
+use super::routes::RouteId;
 use super::settle::answered;
 use super::work::Progress;
 use crate::clock::instant;
@@ -35,7 +37,7 @@ const TRIES: u32 = 5;
 pub(super) struct HotWork {
     lane: HotLane,
     events: HotEvents,
-    waiting: VecDeque<HotEvent>,
+    waiting: Ready<HotEvent>,
     /// The places in the lane of events that were started.
     rooms: HashMap<Seq, Room>,
     /// Judged, and not yet handed to a settle.
@@ -53,7 +55,7 @@ impl HotWork {
         Self {
             lane,
             events,
-            waiting: VecDeque::new(),
+            waiting: Ready::default(),
             rooms: HashMap::new(),
             judged: Vec::new(),
             settling: Vec::new(),
@@ -93,10 +95,10 @@ impl HotWork {
         self.lane.close();
         while let Some(mail) = self.events.try_next() {
             if let Mail::Leased(event) = mail {
-                self.waiting.push_back(*event);
+                self.waiting.push(*event);
             }
         }
-        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = self.waiting.take_out(|_| true);
         self.late.extend(waiting.iter().map(lease_of));
     }
 }
@@ -116,7 +118,7 @@ impl Engine {
 
     fn read_mail(&mut self, mail: Mail) {
         match mail {
-            Mail::Leased(event) => self.hot.waiting.push_back(*event),
+            Mail::Leased(event) => self.hot.waiting.push(*event),
             Mail::Registered(rows) => self.register(&rows),
             Mail::Committed(events) => {
                 let mut are_taken = true;
@@ -152,20 +154,20 @@ impl Engine {
     }
 
     fn start_registered(&mut self) -> bool {
-        let Some((row, epoch)) = self.board.next_hot() else { return false };
+        let Some((row, epoch)) = self.board.next_hot(&self.routes) else { return false };
         self.observers.see(&Happening::Hot { events: 1 });
         self.start(row, epoch);
         true
     }
 
     fn start_leased(&mut self) -> bool {
-        let Some(event) = self.hot.waiting.pop_front() else { return false };
+        let Some(event) = self.hot.waiting.next(&self.routes) else { return false };
         let HotEvent { envelope, place, deadline, room } = event;
         let job = Job::of_hot(&envelope, place);
         self.hot.rooms.insert(place.seq, room);
         self.observers.see(&Happening::Hot { events: 1 });
         let parcel = Parcel { under: Under::Row(deadline), attempts: 0, event: Ok(envelope) };
-        self.work.deliveries.start(job, parcel);
+        self.begin(job, parcel);
         true
     }
 
@@ -260,6 +262,12 @@ impl Judged {
 impl Job {
     fn row_lease(&self) -> RowLease {
         RowLease { shard: self.ticket.shard, seq: self.ticket.seq, token: self.token }
+    }
+}
+
+impl Routed for HotEvent {
+    fn route(&self) -> RouteId {
+        RouteId::of(&self.envelope)
     }
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use tokio::time::Instant;
 
 use super::board::Ticket;
+use super::routes::RouteId;
 use crate::clock::{Clock, Timestamp, instant};
 use crate::context::Context;
 use crate::envelope::Envelope;
@@ -23,6 +24,7 @@ pub(super) struct Job {
     pub(super) attempts: u32,
     pub(super) event_id: String,
     pub(super) route: Option<String>,
+    pub(super) route_id: RouteId,
     /// Under the lease of its row, not of its shard.
     pub(super) is_hot: bool,
     /// Where in the route the event type begins.
@@ -53,6 +55,7 @@ impl Job {
             attempts: row.attempts,
             event_id,
             route: envelope.map(route),
+            route_id: RouteId::of_row(&row.event),
             type_at: envelope.map_or(0, |event| event.aggregate_type().as_str().len() + 1),
             occurred_at: envelope.and_then(Envelope::moment),
             traceparent: envelope.and_then(Context::traceparent_of).map(str::to_owned),
@@ -69,6 +72,7 @@ impl Job {
             attempts: 0,
             event_id: envelope.event_id().to_string(),
             route: Some(route(envelope)),
+            route_id: RouteId::of(envelope),
             type_at: envelope.aggregate_type().as_str().len() + 1,
             occurred_at: envelope.moment(),
             traceparent: Context::traceparent_of(envelope).map(str::to_owned),

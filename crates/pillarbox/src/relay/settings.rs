@@ -77,7 +77,8 @@ pub struct Settings {
     pub max_unsettled: NonZeroU32,
     /// How many deliveries run at a time.
     ///
-    /// Raise it for listeners that wait long on a network. Defaults to 16.
+    /// Where there are several routes, each leaves a quarter of them to the others. Raise it for
+    /// listeners that wait long on a network. Defaults to 16.
     pub workers: NonZeroU32,
     /// How long a stop waits for deliveries under way.
     ///

@@ -10,6 +10,7 @@ use super::crew::Crew;
 use super::deliver::Courier;
 use super::job::{Job, Judged};
 use super::settle::Answer;
+use super::verdicts::Verdicts;
 use crate::clock::instant;
 use crate::error::Result;
 use crate::id::Seq;
@@ -21,7 +22,7 @@ pub(super) struct Work {
     pub(super) tasks: JoinSet<Progress>,
     pub(super) deliveries: Crew<Job>,
     /// Judged, and not yet handed to a settle.
-    pub(super) judged: Vec<Judged>,
+    pub(super) judged: Verdicts,
     /// In a settle that has not been answered.
     pub(super) settling: Vec<Judged>,
     pub(super) settle: Option<Id>,
@@ -51,7 +52,7 @@ impl Work {
         Self {
             tasks: JoinSet::new(),
             deliveries: Crew::new(courier),
-            judged: Vec::new(),
+            judged: Verdicts::default(),
             settling: Vec::new(),
             settle: None,
             refused: Vec::new(),

@@ -6,10 +6,9 @@ use crate::id::ShardId;
 impl Board {
     /// Drains so many more shards, those with least in hand first. Returns which.
     pub(in crate::relay) fn drain(&mut self, count: usize) -> Vec<ShardId> {
-        let in_hand = self.in_hand();
         let mut chosen: Vec<ShardId> =
             self.shards.keys().filter(|shard| !self.draining.contains(shard)).copied().collect();
-        chosen.sort_by_key(|shard| in_hand.get(shard).copied().unwrap_or(0));
+        chosen.sort_by_key(|shard| self.hand.of_shard(*shard));
         chosen.truncate(count);
         chosen.iter().for_each(|shard| self.stop_shard(*shard));
         chosen
@@ -17,11 +16,8 @@ impl Board {
 
     /// The draining shards of which nothing is in hand any more.
     pub(in crate::relay) fn drained(&self) -> Vec<ShardId> {
-        if self.draining.is_empty() {
-            return Vec::new();
-        }
-        let in_hand = self.in_hand();
-        self.draining.iter().filter(|shard| !in_hand.contains_key(shard)).copied().collect()
+        let is_drained = |shard: &&ShardId| self.hand.of_shard(**shard) == 0;
+        self.draining.iter().filter(is_drained).copied().collect()
     }
 
     /// What waits is forgotten, what is under way stays in hand until it is settled. A read that

@@ -8,6 +8,7 @@ use super::lane::Queued;
 use super::{Board, LaneKey, Ticket};
 use crate::hot::{KeyedEvent, Registration};
 use crate::id::{Epoch, Token};
+use crate::relay::routes::Routes;
 use crate::store::{Pending, Status};
 
 /// How long a key waits for a commit that does not come; the row is an ordinary one then.
@@ -22,7 +23,7 @@ impl Board {
             return;
         }
         let lane_key = (*shard, key.clone());
-        self.known.insert(*seq, *shard);
+        self.hand.insert(*seq, *shard, None);
         let lane = self.lanes.entry(lane_key.clone()).or_default();
         lane.register(*seq, now);
         // A later row came first, and waits for its time: not in front of this one.
@@ -52,7 +53,9 @@ impl Board {
             behind: false,
             event: Ok(envelope),
         };
-        lane.push(Box::new(Queued { row, room: Some(room) }));
+        let queued = Queued::hot(row, room);
+        self.hand.insert(queued.row.seq, queued.row.shard, Some(queued.route));
+        lane.push(queued);
         self.go_on(&lane_key);
         true
     }
@@ -79,8 +82,9 @@ impl Board {
     }
 
     /// The next row from memory to start, and the epoch its shard is held at.
-    pub(in crate::relay) fn next_hot(&mut self) -> Option<(Pending, Epoch)> {
-        let queued = self.ready_hot.pop_front()?;
+    pub(in crate::relay) fn next_hot(&mut self, routes: &Routes) -> Option<(Pending, Epoch)> {
+        let queued = self.ready_hot.next(routes)?;
+        self.slow.started();
         Some(self.at_epoch(*queued))
     }
 }

@@ -6,6 +6,8 @@ use tokio::time::Instant;
 
 use crate::hot::Room;
 use crate::id::Seq;
+use crate::relay::ready::Routed;
+use crate::relay::routes::RouteId;
 use crate::store::Pending;
 
 #[derive(Debug, Default)]
@@ -28,6 +30,7 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) row: Pending,
+    pub(super) route: RouteId,
     /// It comes from memory, and takes room there.
     pub(super) room: Option<Room>,
 }
@@ -35,7 +38,18 @@ pub(super) struct Queued {
 impl Queued {
     /// One from the table.
     pub(super) fn cold(row: Pending) -> Box<Self> {
-        Box::new(Self { row, room: None })
+        Box::new(Self { route: RouteId::of_row(&row.event), row, room: None })
+    }
+
+    /// One from memory.
+    pub(super) fn hot(row: Pending, room: Room) -> Box<Self> {
+        Box::new(Self { route: RouteId::of_row(&row.event), row, room: Some(room) })
+    }
+}
+
+impl Routed for Queued {
+    fn route(&self) -> RouteId {
+        self.route
     }
 }
 
@@ -91,6 +105,11 @@ impl Lane {
     pub(super) fn drop_queue(&mut self) -> Vec<Seq> {
         self.tail_unread |= !self.queue.is_empty();
         std::mem::take(&mut self.queue).into_keys().collect()
+    }
+
+    /// Whether something is about to be committed.
+    pub(super) fn is_registered(&self) -> bool {
+        !self.registered.is_empty()
     }
 
     pub(super) fn queued(&self) -> usize {

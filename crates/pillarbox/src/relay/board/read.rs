@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Board, Wanted};
-use crate::id::{Seq, ShardId};
+use crate::id::ShardId;
 use crate::store::{KeyRead, ReadKeys, ShardRead};
 
 /// Keys that are read at once: after many failures, many are due together.
@@ -30,7 +30,7 @@ impl Board {
 
     fn next_key_read(&mut self) -> Option<Wanted> {
         // Keys are read ahead of room, but not without bound.
-        if self.known.len() > usize::try_from(self.pages.batch).unwrap_or(usize::MAX) {
+        if self.hand.len() > usize::try_from(self.pages.batch).unwrap_or(usize::MAX) {
             return None;
         }
         let limit = self.pages.least;
@@ -49,12 +49,10 @@ impl Board {
     /// Reads hungry shards together, except those whose page would show mostly rows in hand:
     /// they are read one at a time, with a larger page.
     fn next_shard_read(&mut self) -> Option<Wanted> {
-        // Only when half empty, so that every page brings rows that are not in hand yet.
-        if self.known.len() > usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX) {
+        if !self.is_half_empty() {
             return None;
         }
-        let in_hand = self.in_hand();
-        let of = |shard: &ShardId| in_hand.get(shard).copied().unwrap_or(0);
+        let of = |shard: &ShardId| self.hand.of_shard(*shard);
         let hungry = self.shards.iter().filter(|(_, state)| state.hungry).map(|(shard, _)| *shard);
         let hungry: Vec<ShardId> = hungry.filter(|shard| !self.draining.contains(shard)).collect();
         let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
@@ -62,14 +60,30 @@ impl Board {
         let light: Vec<ShardId> = hungry.iter().filter(|shard| of(shard) < fair).copied().collect();
         let (wanted, limit) = match (light.is_empty(), hungry.first()) {
             (true, Some(heavy)) => (vec![*heavy], of(heavy).saturating_add(fair)),
-            _ => (light, fair.saturating_mul(2)),
+            _ => {
+                let limit = fair.saturating_mul(2).saturating_add(self.most_waiting(&light, fair));
+                (light, limit)
+            }
         };
         Some(Wanted::Shards { shards: self.feed(&wanted), limit })
     }
 
+    /// How many rows of a page only wait, in the worst of these shards. Beyond a bound they are passed.
+    fn most_waiting(&self, shards: &[ShardId], fair: u32) -> u32 {
+        let shards = shards.iter().filter_map(|shard| self.shards.get(shard));
+        let most = shards.map(|shard| shard.waiting).max().unwrap_or(0);
+        most.min(fair.saturating_mul(2))
+    }
+
+    /// Only then every page brings rows that are not in hand yet.
+    pub(super) fn is_half_empty(&self) -> bool {
+        let others = self.hand.len().saturating_sub(self.slow_in_hand());
+        others <= usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX)
+    }
+
     fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {
         let is_slow = self.slow_reads >= SLOW_READS;
-        let lowest = if is_slow { self.lowest_in_hand() } else { HashMap::new() };
+        let lowest = if is_slow { self.hand.lowest() } else { HashMap::new() };
         let mut reads = Vec::new();
         for shard in wanted {
             if let Some(state) = self.shards.get_mut(shard) {
@@ -79,22 +93,6 @@ impl Board {
             }
         }
         reads
-    }
-
-    fn lowest_in_hand(&self) -> HashMap<ShardId, Seq> {
-        let mut lowest = HashMap::new();
-        for (seq, shard) in &self.known {
-            let known = lowest.entry(*shard).or_insert(*seq);
-            *known = (*known).min(*seq);
-        }
-        lowest
-    }
-
-    /// How many rows of each shard are in hand.
-    pub(super) fn in_hand(&self) -> HashMap<ShardId, u32> {
-        let mut counts = HashMap::new();
-        self.known.values().for_each(|shard| *counts.entry(*shard).or_default() += 1);
-        counts
     }
 
     /// A read failed: what it was for is still to be read.

@@ -21,7 +21,7 @@ const ROW_TAKES: Duration = Duration::from_micros(20);
 struct Tally {
     rows: usize,
     accepted: usize,
-    /// Rows that wait, and rows behind such.
+    /// Rows that wait, and rows behind such; also rows in hand that will be there for long.
     waiting: usize,
 }
 
@@ -82,6 +82,7 @@ impl Board {
         vanished.iter().for_each(|lane_key| self.go_on(lane_key));
         let Some(shard) = self.shards.get_mut(&read.shard) else { return };
         shard.more = full;
+        shard.waiting = u32::try_from(tally.waiting).unwrap_or(u32::MAX);
         shard.hungry |= full && tally.accepted > 0;
         shard.floor.saw(begin, newest, full, now);
         if let Some(last) = last.filter(|_| tally.is_mostly_waiting()) {
@@ -119,7 +120,7 @@ impl Board {
         let full = u32::try_from(rows.len()).is_ok_and(|count| count >= limit);
         // What the lane waits for is seen anew, unless it was decided on during this read.
         let parked = self.lanes.get(lane_key).and_then(|lane| lane.parked);
-        if parked.is_some_and(|parked| !self.known.contains_key(&parked.seq)) {
+        if parked.is_some_and(|parked| !self.hand.has(parked.seq)) {
             self.unpark(lane_key);
         }
         if let Some(lane) = self.lanes.get_mut(lane_key) {
@@ -135,7 +136,8 @@ impl Board {
         let (mut waiting_keys, mut touched) = (HashSet::new(), Vec::new());
         for row in rows {
             tally.rows += 1;
-            if self.known.contains_key(&row.seq) {
+            if self.hand.has(row.seq) {
+                tally.waiting += usize::from(self.is_slow(Some(row.seq)));
                 continue;
             }
             let taken = match row.key.clone() {
@@ -165,8 +167,12 @@ impl Board {
             self.note_due(row.shard, now + row.due_in);
             return Taken::Waits;
         }
-        self.known.insert(row.seq, row.shard);
-        self.ready.push_back(Queued::cold(row));
+        let queued = Queued::cold(row);
+        if self.leaves(queued.route, queued.row.shard) {
+            return Taken::Waits;
+        }
+        self.hand.insert(queued.row.seq, queued.row.shard, Some(queued.route));
+        self.ready.push(queued);
         Taken::Accepted
     }
 
@@ -190,13 +196,23 @@ impl Board {
             }
             return Taken::Waits;
         }
+        self.line_up(Queued::cold(row), lane_key)
+    }
+
+    /// Takes a row that may start behind those of its key that are in hand.
+    fn line_up(&mut self, queued: Box<Queued>, lane_key: &LaneKey) -> Taken {
+        let is_left = self.leaves(queued.route, lane_key.0);
+        let busy = self.lanes.get(lane_key).and_then(|lane| lane.busy);
+        let least = if self.is_slow(busy) { 0 } else { self.pages.least };
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return Taken::Waits };
         // One key must not fill the hand: its tail is read when its head has moved on.
-        if lane.queued() >= usize::try_from(self.pages.least).unwrap_or(usize::MAX) {
-            lane.tail_unread = true;
+        let is_left = is_left && !lane.is_registered();
+        if is_left || lane.queued() >= usize::try_from(least).unwrap_or(usize::MAX) {
+            lane.tail_unread = !lane.is_idle();
             return Taken::Waits;
         }
-        self.known.insert(row.seq, row.shard);
-        lane.push(Queued::cold(row));
+        self.hand.insert(queued.row.seq, queued.row.shard, Some(queued.route));
+        lane.push(queued);
         Taken::Accepted
     }
 
@@ -235,7 +251,7 @@ impl Board {
         let gone: Vec<LaneKey> = self
             .parked
             .range(from..=to)
-            .filter(|((_, seq), _)| !seen.contains(seq) && !self.known.contains_key(seq))
+            .filter(|((_, seq), _)| !seen.contains(seq) && !self.hand.has(*seq))
             .map(|((shard, _), key)| (*shard, key.clone()))
             .collect();
         gone.iter().for_each(|lane_key| self.unpark(lane_key));
@@ -252,6 +268,6 @@ impl Tally {
     }
 
     fn is_mostly_waiting(&self) -> bool {
-        self.waiting > 0 && self.accepted < self.rows / 4
+        self.waiting > 0 && self.waiting >= self.rows / 4 * 3
     }
 }

@@ -5,6 +5,7 @@
 
 mod hot;
 mod rows;
+mod slow;
 mod step;
 mod writers;
 
@@ -23,6 +24,7 @@ use crate::event::Key;
 use crate::hot::{Holds, Host, HotEvents, HotLane, Mail, Pledge};
 use crate::id::{EventId, OwnerId, Token};
 use crate::observe::Observers;
+use crate::relay::routes::RouteId;
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
     Holding, Join, Lease, Mode, Operation, Origin, Read, Settle, Settled, Settlement, Status,
@@ -32,9 +34,11 @@ use crate::table::Tables;
 use crate::tx::{Insert, OpenTx, Tx};
 use crate::verdict::{ErrorText, Verdict};
 
-const KEYS: usize = 4;
-/// Small pages in few shards, so that floors and full pages are common.
-const PAGES: Pages = Pages { batch: 16, least: 2 };
+const KEYS: usize = 8;
+/// Small pages in few shards, so that floors, full pages and slow routes are common.
+const PAGES: Pages = Pages { batch: 8, least: 2 };
+/// Few, so that a route has all that it may.
+const WORKERS: usize = 4;
 const SHARDS: NonZeroU16 = NonZeroU16::new(2).unwrap();
 
 #[derive(Clone, Debug)]
@@ -68,6 +72,7 @@ struct Sim {
     clock: HandClock,
     owner: OwnerId,
     board: Board,
+    routes: Routes,
     held: BTreeMap<ShardId, Epoch>,
     /// Shards were lost: an event may come twice, but none may come out of order.
     is_faulty: bool,
@@ -116,6 +121,7 @@ impl Sim {
             clock,
             owner,
             board: Board::new(PAGES),
+            routes: Routes::new(WORKERS, true),
             held,
             is_faulty: false,
             tables: Tables::default(),
@@ -168,17 +174,12 @@ impl Sim {
             }
             Step::PutBack { which } => {
                 if !self.running.is_empty() {
-                    let (row, _) = self.running.swap_remove(which % self.running.len());
+                    let (row, _) = self.end_delivery(which);
                     let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key };
                     self.board.put_back(&ticket);
                 }
             }
-            Step::Start => {
-                if self.running.len() < 4 {
-                    let next = self.board.next_hot().or_else(|| self.board.next_start());
-                    self.running.extend(next);
-                }
-            }
+            Step::Start => self.start(),
             Step::Deliver { which, outcome } => self.deliver(which, outcome),
             Step::StartSettle => self.start_settle().await,
             Step::EndSettle => self.end_settle(),
@@ -239,6 +240,7 @@ impl Sim {
         *now = now.saturating_add(time);
         drop(now);
         self.board.tick(instant());
+        self.board.mind_slow_routes(instant());
     }
 
     async fn replay(&mut self) {
@@ -294,7 +296,7 @@ impl Sim {
         }
         let keyed: usize = self.committed.values().map(Vec::len).sum();
         assert_eq!(first.len(), keyed + self.free.len(), "a ghost");
-        assert!(self.board.known.is_empty() && self.board.lanes.is_empty(), "{:?}", self.board);
+        assert!(self.board.hand.is_empty() && self.board.lanes.is_empty(), "{:?}", self.board);
     }
 }
 

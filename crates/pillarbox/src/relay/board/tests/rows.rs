@@ -31,7 +31,7 @@ impl Sim {
         if self.running.is_empty() {
             return;
         }
-        let (row, epoch) = self.running.swap_remove(which % self.running.len());
+        let (row, epoch) = self.end_delivery(which);
         let error = ErrorText::new("no");
         let delay = Duration::from_millis(u64::from(outcome) * 40);
         let verdict = match outcome {
@@ -53,6 +53,25 @@ impl Sim {
         let token: Token = row.token;
         let settlement = Settlement { shard, epoch, seq, token, verdict, settled_by: None };
         self.judged.push((ticket, settlement));
+    }
+
+    /// Starts the next one, if a worker has nothing to do.
+    pub(super) fn start(&mut self) {
+        if self.running.len() < WORKERS {
+            let Self { board, routes, .. } = self;
+            let next = board.next_hot(routes).or_else(|| board.next_start(routes));
+            let started = next.iter().map(|(row, _)| RouteId::of_row(&row.event));
+            started.for_each(|route| routes.started(route));
+            self.running.extend(next);
+            self.board.mind_slow_routes(instant());
+        }
+    }
+
+    /// Takes one that is running.
+    pub(super) fn end_delivery(&mut self, which: usize) -> (Pending, Epoch) {
+        let (row, epoch) = self.running.swap_remove(which % self.running.len());
+        self.routes.ended(RouteId::of_row(&row.event));
+        (row, epoch)
     }
 
     /// Written here, acknowledged when `EndSettle` comes.

@@ -9,7 +9,7 @@ impl Sim {
             return;
         }
         let envelope = |_| {
-            let envelope = Envelope::json("e", &key).unwrap();
+            let envelope = Envelope::json(["a", "a", "a", "b"][key % 4], &key).unwrap();
             envelope.key(Key::Given(format!("k{key}"))).unwrap()
         };
         let envelopes: Vec<_> = (0..count).map(envelope).collect();

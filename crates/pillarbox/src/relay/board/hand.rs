@@ -1,0 +1,81 @@
+//! The hand: every row from its read to the end of its settle, counted by shard and by route.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::id::{Seq, ShardId};
+use crate::relay::routes::RouteId;
+
+#[derive(Debug, Default)]
+pub(super) struct Hand {
+    /// The route is not known of one that is about to be committed.
+    rows: HashMap<Seq, (ShardId, Option<RouteId>)>,
+    shards: HashMap<ShardId, u32>,
+    routes: HashMap<RouteId, u32>,
+}
+
+impl Hand {
+    pub(super) fn insert(&mut self, seq: Seq, shard: ShardId, route: Option<RouteId>) {
+        self.remove(seq);
+        self.rows.insert(seq, (shard, route));
+        *self.shards.entry(shard).or_default() += 1;
+        if let Some(route) = route {
+            *self.routes.entry(route).or_default() += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, seq: Seq) {
+        if let Some((shard, route)) = self.rows.remove(&seq) {
+            one_less(&mut self.shards, shard);
+            route.into_iter().for_each(|route| one_less(&mut self.routes, route));
+        }
+    }
+
+    pub(super) fn has(&self, seq: Seq) -> bool {
+        self.rows.contains_key(&seq)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.shards.is_empty() && self.routes.is_empty()
+    }
+
+    pub(super) fn shard_of(&self, seq: Seq) -> Option<ShardId> {
+        self.rows.get(&seq).map(|(shard, _)| *shard)
+    }
+
+    pub(super) fn route_of(&self, seq: Seq) -> Option<RouteId> {
+        self.rows.get(&seq).and_then(|(_, route)| *route)
+    }
+
+    pub(super) fn of_shard(&self, shard: ShardId) -> u32 {
+        self.shards.get(&shard).copied().unwrap_or(0)
+    }
+
+    pub(super) fn of_route(&self, route: RouteId) -> u32 {
+        self.routes.get(&route).copied().unwrap_or(0)
+    }
+
+    /// The first row of each shard.
+    pub(super) fn lowest(&self) -> HashMap<ShardId, Seq> {
+        let mut lowest = HashMap::new();
+        for (seq, (shard, _)) in &self.rows {
+            let known = lowest.entry(*shard).or_insert(*seq);
+            *known = (*known).min(*seq);
+        }
+        lowest
+    }
+}
+
+fn one_less<K: Hash + Eq>(counts: &mut HashMap<K, u32>, of: K) {
+    if let Some(count) = counts.get_mut(&of) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&of);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Slow routes: most of their rows stay in the table, so that those behind them are reached.
+//!
+//! A route is slow when its rows fill the hand and wait for a worker of theirs, while other workers
+//! have nothing to do. It keeps a part of the hand then. The rest is read again when that runs out.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::lane::{Lane, Queued};
+use super::{Board, Shard};
+use crate::id::{Seq, ShardId};
+use crate::relay::routes::RouteId;
+
+/// Whose fortieth part of a full hand takes longer is slow.
+const STUCK: Duration = Duration::from_millis(20);
+const PARTS: u32 = 40;
+/// Who needs no longer for half of what it may have, an eighth of the hand, is not slow any more.
+const QUICK: Duration = Duration::from_millis(50);
+/// Shards that are read for a route at a time.
+const AT_A_TIME: usize = 8;
+
+#[derive(Debug, Default)]
+pub(super) struct SlowRoutes {
+    routes: HashMap<RouteId, Slow>,
+    stuck: Option<Stuck>,
+}
+
+/// A hand that is full of rows whose routes have no place.
+#[derive(Debug)]
+struct Stuck {
+    since: Instant,
+    /// How many were started since.
+    started: u32,
+}
+
+#[derive(Debug)]
+struct Slow {
+    /// Shards with rows of the route that were left in the table, the first to be read next.
+    left: VecDeque<ShardId>,
+    /// When it was last given more, and whether that has come.
+    fed: Instant,
+    has_come: bool,
+}
+
+impl SlowRoutes {
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let awaited = self.routes.values().filter(|slow| !slow.has_come);
+        let stuck = self.stuck.as_ref().map(|stuck| stuck.since + STUCK);
+        awaited.map(|slow| slow.fed + QUICK).chain(stuck).min()
+    }
+
+    pub(super) fn started(&mut self) {
+        if let Some(stuck) = &mut self.stuck {
+            stuck.started = stuck.started.saturating_add(1);
+        }
+    }
+
+    fn has(&self, route: RouteId) -> bool {
+        self.routes.contains_key(&route)
+    }
+
+    /// A row stays in the table.
+    fn leave(&mut self, route: RouteId, shard: ShardId) {
+        if let Some(slow) = self.routes.get_mut(&route)
+            && !slow.left.contains(&shard)
+        {
+            slow.left.push_back(shard);
+        }
+    }
+}
+
+impl Board {
+    /// Looks after the routes that are slow, or prove to be.
+    pub(in crate::relay) fn mind_slow_routes(&mut self, now: Instant) {
+        self.feed_slow_routes(now);
+        if !self.is_stuck() {
+            self.slow.stuck = None;
+            return;
+        }
+        let stuck = self.slow.stuck.get_or_insert(Stuck { since: now, started: 0 });
+        if now >= stuck.since + STUCK {
+            let is_slow = stuck.started < (self.pages.batch / PARTS).max(1);
+            self.slow.stuck = None;
+            if is_slow {
+                self.put_down_slow_rows(now);
+            }
+        }
+    }
+
+    /// Whether nothing more can be read, and nothing can be started.
+    fn is_stuck(&self) -> bool {
+        let are_stuck = self.ready.is_stuck() || self.ready_hot.is_stuck();
+        are_stuck && !self.is_half_empty()
+    }
+
+    /// How many rows of slow routes are in hand; they keep no others out of it.
+    pub(super) fn slow_in_hand(&self) -> usize {
+        self.slow.routes.keys().map(|route| self.hand.of_route(*route) as usize).sum()
+    }
+
+    fn put_down_slow_rows(&mut self, now: Instant) {
+        let routes: Vec<RouteId> = self.ready.stuck().chain(self.ready_hot.stuck()).collect();
+        for route in routes {
+            let slow = Slow { left: VecDeque::new(), fed: now, has_come: true };
+            self.slow.routes.entry(route).or_insert(slow);
+        }
+        let (most, routes) = (self.most_of_slow() as usize, self.slow.routes.keys());
+        for route in routes.copied().collect::<Vec<_>>() {
+            let mut rows = self.ready.take_behind(route, most);
+            rows.append(&mut self.ready_hot.take_behind(route, most));
+            rows.into_iter().for_each(|queued| self.leave_in_table(queued));
+        }
+        self.shorten_slow_lanes();
+        self.wake();
+    }
+
+    /// A row that was not started goes out of hand, and what is behind it.
+    fn leave_in_table(&mut self, queued: Box<Queued>) {
+        let lane_key = queued.row.key.clone().map(|key| (queued.row.shard, key));
+        let lane = lane_key.as_ref().and_then(|lane_key| self.lanes.get(lane_key));
+        if lane.is_some_and(Lane::is_registered) {
+            // What is about to be committed would not wait for it.
+            return self.ready.push(queued);
+        }
+        let Queued { row, route, .. } = *queued;
+        self.hand.remove(row.seq);
+        self.slow.leave(route, row.shard);
+        let Some(lane_key) = lane_key else { return };
+        self.drop_queue(&lane_key);
+        let Some(lane) = self.lanes.get_mut(&lane_key) else { return };
+        lane.end_turn(row.seq);
+        lane.tail_unread = !lane.is_idle();
+        if lane.is_over() {
+            self.lanes.remove(&lane_key);
+        }
+    }
+
+    /// What is behind an event of a slow route is read when its turn comes.
+    fn shorten_slow_lanes(&mut self) {
+        for lane in self.lanes.values_mut() {
+            let route = lane.busy.and_then(|seq| self.hand.route_of(seq));
+            if route.is_some_and(|route| self.slow.has(route)) {
+                lane.drop_queue().into_iter().for_each(|seq| self.hand.remove(seq));
+            }
+        }
+    }
+
+    /// Whether a row of the route is to stay in the table for now.
+    pub(super) fn leaves(&mut self, route: RouteId, shard: ShardId) -> bool {
+        let leaves = self.slow.has(route) && self.hand.of_route(route) >= self.most_of_slow();
+        if leaves {
+            self.slow.leave(route, shard);
+        }
+        leaves
+    }
+
+    /// Whether the event under way in a lane is of a slow route.
+    pub(super) fn is_slow(&self, seq: Option<Seq>) -> bool {
+        let route = seq.and_then(|seq| self.hand.route_of(seq));
+        route.is_some_and(|route| self.slow.has(route))
+    }
+
+    /// How many rows of a slow route are in hand: of all such together a quarter of it.
+    fn most_of_slow(&self) -> u32 {
+        let count = u32::try_from(self.slow.routes.len()).unwrap_or(u32::MAX);
+        (self.pages.batch / 4 / count.max(1)).max(self.pages.least)
+    }
+
+    fn feed_slow_routes(&mut self, now: Instant) {
+        let low = self.most_of_slow() / 2;
+        let Self { slow, hand, shards, .. } = self;
+        slow.routes.retain(|route, slow| {
+            slow.has_come |= hand.of_route(*route) > low;
+            if hand.of_route(*route) > low || slow.is_awaited(now) {
+                return true;
+            }
+            let is_over = slow.is_quick(now) || slow.left.is_empty();
+            for shard in slow.feed(now) {
+                shards.get_mut(&shard).into_iter().for_each(Shard::start_over);
+            }
+            !is_over
+        });
+    }
+}
+
+impl Slow {
+    /// Whether it was given more, which has not come yet.
+    fn is_awaited(&self, now: Instant) -> bool {
+        !self.has_come && now < self.fed + QUICK
+    }
+
+    fn is_quick(&self, now: Instant) -> bool {
+        self.has_come && now < self.fed + QUICK
+    }
+
+    /// The shards to read for it now.
+    fn feed(&mut self, now: Instant) -> impl Iterator<Item = ShardId> {
+        let most = if self.is_quick(now) { usize::MAX } else { AT_A_TIME };
+        (self.fed, self.has_come) = (now, false);
+        self.left.drain(..most.min(self.left.len()))
+    }
+}
