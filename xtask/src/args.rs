@@ -15,8 +15,8 @@ usage: cargo xtask <command>
   bench [--only NAME] [--quick] [--json FILE] [word…]
                                           speed beside hand-written statements; words: a store, or
                                           a part of a case's name
-  bench --report FILE [--report FILE…]    writes docs/benchmarks.md from such JSON, the last
-                                          figure of each case
+  bench --report FILE [--report FILE…]    adds such JSON to docs/benchmarks.json, the last
+                                          figure of each case, and writes docs/benchmarks.md
   nemesis [--quick] [--store NAME] [--seed N] [show…]
                                           kills, pauses, restarts, slow and broken listeners, clocks
                                           apart, a pooler: what is lost, what comes twice, what slows

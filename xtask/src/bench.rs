@@ -15,14 +15,20 @@ use crate::{
 };
 
 const PAGE: &str = "docs/benchmarks.md";
+/// The figures of the page, to which those of later runs are added.
+const FIGURES: &str = "docs/benchmarks.json";
 
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &BenchOptions) -> Result {
     if options.report.is_empty() {
         return measure(options);
     }
-    let reports = options.report.iter().map(|file| load(file)).collect::<Result<Vec<_>>>()?;
-    write_page(&reports.into_iter().reduce(Report::then).unwrap_or_default())
+    let kept = root().join(FIGURES);
+    let files = kept.exists().then_some(&kept).into_iter().chain(&options.report);
+    let reports = files.map(|file| load(file)).collect::<Result<Vec<_>>>()?;
+    let report = reports.into_iter().reduce(Report::then).unwrap_or_default();
+    write(&kept, &report.to_json()?)?;
+    write(&root().join(PAGE), &report.to_page())
 }
 
 fn measure(options: &BenchOptions) -> Result {
@@ -49,7 +55,7 @@ fn load(file: &Path) -> Result<Report> {
     Report::parse(&json)
 }
 
-fn write_page(report: &Report) -> Result {
-    let written = fs::write(root().join(PAGE), report.to_page());
-    Ok(written.map_err(|error| format!("cannot write {PAGE}: {error}"))?)
+fn write(file: &Path, text: &str) -> Result {
+    let written = fs::write(file, text);
+    Ok(written.map_err(|error| format!("cannot write {}: {error}", file.display()))?)
 }

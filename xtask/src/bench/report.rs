@@ -34,6 +34,11 @@ impl Report {
         parts.join("\n")
     }
 
+    /// As [`parse`](Self::parse) reads it, a figure's field on each line.
+    pub(super) fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(&self.0)? + "\n")
+    }
+
     pub(super) fn to_page(&self) -> String {
         PAGE.replace("{figures}\n", self.to_markdown().trim_start())
     }
@@ -286,6 +291,15 @@ mod tests {
 
         assert!(both.contains("3 000") && !both.contains("4 000"));
         assert_eq!(both.matches("123 457").count(), 2, "one in each table");
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again() {
+        let report = Report::parse(JSON).unwrap();
+
+        let again = Report::parse(&report.to_json().unwrap()).unwrap();
+
+        assert_eq!(again.to_page(), report.to_page());
     }
 
     #[test]
