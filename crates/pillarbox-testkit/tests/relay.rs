@@ -221,6 +221,7 @@ on_every_store! {
         a_purge_goes_batch_by_batch_to_its_end,
         without_a_relay_upkeep_purges_by_age_alone,
         gauges_say_how_much_there_is,
+        gauges_say_how_many_wait_for_a_worker,
         retentions_that_keep_nothing_are_refused,
     }
 }

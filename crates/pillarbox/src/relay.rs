@@ -5,6 +5,7 @@ mod board;
 mod careful;
 mod crew;
 mod deliver;
+mod depth;
 mod engine;
 mod handle;
 mod hot;
@@ -35,6 +36,7 @@ use std::{
 use self::board::{Board, Pages};
 use self::careful::Careful;
 use self::deliver::Courier;
+use self::depth::Depths;
 use self::engine::Engine;
 pub use self::handle::RelayHandle;
 use self::hot::HotWork;
@@ -104,6 +106,7 @@ pub struct Relay {
     wake: Wake,
     hot: (HotLane, HotEvents),
     observers: Observers,
+    depths: Arc<Depths>,
 }
 
 impl Relay {
@@ -124,6 +127,7 @@ impl Relay {
             wake: Wake::default(),
             hot: HotLane::new(HOT_LANE),
             observers: Observers::default(),
+            depths: Arc::default(),
         }
     }
 
@@ -225,6 +229,7 @@ impl Relay {
             tenure: Arc::clone(tenure),
             clock: Arc::clone(&self.clock),
             margin: self.settings.margin,
+            depths: Arc::clone(&self.depths),
         };
         let (store, settings) = (Arc::clone(&self.store), self.settings.clone());
         Upkeep::of_relay(store, settings, watch, self.observers.clone()).jobs()
@@ -272,6 +277,7 @@ impl Relay {
             careful: Careful::default(),
             all_shards: usize::from(layout.shards.get()),
             observers: self.observers,
+            depths: self.depths,
         }
     }
 
@@ -291,6 +297,7 @@ impl Relay {
             lane: self.hot.0,
             events: self.hot.1,
             observers: self.observers,
+            depths: self.depths,
         }
     }
 }

@@ -1,11 +1,16 @@
 //! What a relay deletes and counts.
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::observe::{Gauges, Happening, Probe};
 use pillarbox::store::{ClaimMode, Join, Lease, Mode, Status, Take};
-use pillarbox::{ErrorKind, EventId, Listeners, Outbox, OwnerId, RelaySettings, Upkeep};
+use pillarbox::{
+    Cx, Envelope, ErrorKind, EventId, Failure, Listeners, Outbox, OwnerId, RelaySettings, Upkeep,
+};
 use pillarbox_testkit::fake::ManualClock;
+use tokio::sync::Semaphore;
 
 use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
 use crate::observe::soon;
@@ -163,12 +168,43 @@ pub(crate) async fn gauges_say_how_much_there_is(place: &Place) {
         owners: 1,
         owned_shards: shards,
         own_shards: shards,
+        ..Gauges::default()
     };
     soon(&probe, |seen| {
         matches!(seen, Happening::Counted(gauges)
             if Gauges { oldest_lag: Duration::ZERO, ..*gauges } == expected)
     })
     .await;
+    handle.stop().await.unwrap();
+}
+
+/// In memory, while the only worker is busy.
+pub(crate) async fn gauges_say_how_many_wait_for_a_worker(place: &Place) {
+    let (probe, never) = (Probe::new(), Arc::new(Semaphore::new(0)));
+    let wait = Arc::clone(&never);
+    let listeners = Listeners::new().fallback(move |_: Envelope, _: Cx| {
+        let wait = Arc::clone(&wait);
+        async move {
+            wait.acquire().await.ok();
+            Ok::<_, Failure>(())
+        }
+    });
+    let workers = NonZeroU32::new(1).unwrap();
+    let settings = RelaySettings { gauges_every: Duration::from_millis(20), workers, ..quick() };
+    let relay = relay(place, listeners).settings(settings).observer(probe.clone());
+    let outbox = relay.outbox();
+    place.commit(&Outbox::new(), (0..3).map(free).collect()).await;
+    let handle = relay.spawn().await.unwrap();
+
+    let depths = |seen: &Happening<'_>, hot, cold| {
+        matches!(seen, Happening::Counted(gauges)
+            if (gauges.hot_depth, gauges.cold_depth) == (hot, cold))
+    };
+    soon(&probe, |seen| depths(seen, 0, 2)).await;
+    place.commit(&outbox, vec![free(4)]).await;
+    soon(&probe, |seen| depths(seen, 1, 2)).await;
+
+    never.close();
     handle.stop().await.unwrap();
 }
 

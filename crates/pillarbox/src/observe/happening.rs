@@ -198,6 +198,10 @@ pub struct Gauges {
     pub owned_shards: u64,
     /// Shards that this relay holds; zero where upkeep runs without one.
     pub own_shards: u64,
+    /// Events from writers of this process that wait here for a worker.
+    pub hot_depth: u64,
+    /// Events from the table that wait here for a worker.
+    pub cold_depth: u64,
 }
 
 /// A part of the relay.

@@ -173,6 +173,8 @@ struct GaugeMeters {
     owners: Gauge,
     owned_shards: Gauge,
     own_shards: Gauge,
+    hot_depth: Gauge,
+    cold_depth: Gauge,
 }
 
 impl GaugeMeters {
@@ -187,6 +189,8 @@ impl GaugeMeters {
             owners: gauge(name::OWNERS),
             owned_shards: gauge(name::OWNED_SHARDS),
             own_shards: gauge(name::OWN_SHARDS),
+            hot_depth: gauge(name::HOT_DEPTH),
+            cold_depth: gauge(name::COLD_DEPTH),
         }
     }
 
@@ -199,6 +203,8 @@ impl GaugeMeters {
         self.owners.set(number(gauges.owners));
         self.owned_shards.set(number(gauges.owned_shards));
         self.own_shards.set(number(gauges.own_shards));
+        self.hot_depth.set(number(gauges.hot_depth));
+        self.cold_depth.set(number(gauges.cold_depth));
     }
 }
 

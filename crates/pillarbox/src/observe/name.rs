@@ -30,6 +30,8 @@ pub(super) const OLDEST_LAG: &str = "outbox_lag_oldest_ms";
 pub(super) const OWNERS: &str = "outbox_owners";
 pub(super) const OWNED_SHARDS: &str = "outbox_owned_shards";
 pub(super) const OWN_SHARDS: &str = "outbox_own_shards";
+pub(super) const HOT_DEPTH: &str = "outbox_queue_hot_depth";
+pub(super) const COLD_DEPTH: &str = "outbox_queue_cold_depth";
 
 #[cfg(test)]
 mod tests {

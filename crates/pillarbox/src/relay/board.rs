@@ -212,6 +212,16 @@ impl Board {
         [lanes, rows, self.slow.next_due()].into_iter().flatten().min()
     }
 
+    /// How many rows from the table may start.
+    pub(super) fn cold_depth(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// How many rows from memory may start.
+    pub(super) fn hot_depth(&self) -> usize {
+        self.ready_hot.len()
+    }
+
     /// The next row to start, and the epoch its shard is held at.
     pub(super) fn next_start(&mut self, routes: &Routes) -> Option<(Pending, Epoch)> {
         let queued = self.ready.next(routes)?;

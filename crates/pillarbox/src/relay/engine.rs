@@ -10,6 +10,7 @@ use super::board::Board;
 use super::careful::Careful;
 use super::crew::Parcel;
 use super::deliver::{Courier, Outcome, Under};
+use super::depth::Depths;
 use super::hot::HotWork;
 use super::job::{Job, Judged};
 use super::lease::Tenure;
@@ -40,6 +41,7 @@ pub(super) struct Engine {
     /// How many shards there are.
     pub(super) all_shards: usize,
     pub(super) observers: Observers,
+    pub(super) depths: Arc<Depths>,
 }
 
 impl Engine {
@@ -57,6 +59,7 @@ impl Engine {
                 self.start_count();
                 self.start_read();
             }
+            self.depths.tell(self.hot.depth() + self.board.hot_depth(), self.board.cold_depth());
             self.work.deliveries.go();
             let timer = self.next_timer();
             tokio::select! {

@@ -70,6 +70,11 @@ impl HotWork {
         self.judged.len() + self.settling.len()
     }
 
+    /// How many events wait for a worker.
+    pub(super) fn depth(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether rows wait to be given back.
     pub(super) fn is_giving_back(&self) -> bool {
         !self.late.is_empty() || self.settle.is_some()

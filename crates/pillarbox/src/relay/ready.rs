@@ -33,6 +33,10 @@ impl<T: Routed> Ready<T> {
         self.line.push_back(item);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.line.len() + self.aside.values().map(VecDeque::len).sum::<usize>()
+    }
+
     /// The first one whose route has a place.
     pub(super) fn next(&mut self, routes: &Routes) -> Option<T> {
         let has_place = self.aside.keys().find(|route| routes.has_place(**route)).copied();

@@ -23,6 +23,7 @@ pub(super) use self::tenure::RowTenure;
 use self::write::{Decided, Writes};
 use super::crew::{Crew, Parcel};
 use super::deliver::{Courier, Outcome, Under};
+use super::depth::Depths;
 use super::job::Judged;
 use super::lease::Tenure;
 use super::{SECOND, Settings};
@@ -50,6 +51,7 @@ pub(super) struct RowEngine {
     pub(super) events: HotEvents,
     pub(super) work: RowWork,
     pub(super) observers: Observers,
+    pub(super) depths: Arc<Depths>,
 }
 
 /// What is under way.
@@ -131,6 +133,7 @@ impl RowEngine {
                 self.start_deliveries();
                 self.start_claim();
             }
+            self.depths.tell(self.work.line.hot(), self.work.line.claimed());
             self.work.deliveries.go();
             let timer = self.next_timer();
             tokio::select! {

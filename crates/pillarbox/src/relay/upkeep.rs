@@ -8,11 +8,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use self::gauge::Counter;
 use self::purge::Purger;
 use super::Settings;
+use super::depth::Depths;
 use super::lease::Tenure;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ShardId;
-use crate::observe::{Happening, Observer, Observers, Part};
+use crate::observe::{Gauges, Happening, Observer, Observers, Part};
 use crate::store::Store;
 use crate::tick::Tick;
 
@@ -160,6 +161,7 @@ pub(super) struct Watch {
     pub(super) tenure: Arc<Tenure>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) margin: Duration,
+    pub(super) depths: Arc<Depths>,
 }
 
 impl Lead {
@@ -172,10 +174,12 @@ impl Lead {
         }
     }
 
-    fn own_shards(&self) -> u64 {
-        match self {
-            Self::Always => 0,
-            Self::LowestShard(watch) => watch.tenure.shards().len() as u64,
+    /// What is known of a relay alone, in the gauges.
+    fn tell(&self, gauges: &mut Gauges) {
+        if let Self::LowestShard(watch) = self {
+            gauges.own_shards = watch.tenure.shards().len() as u64;
+            gauges.hot_depth = watch.depths.hot();
+            gauges.cold_depth = watch.depths.cold();
         }
     }
 }

@@ -95,6 +95,11 @@ impl Line {
         self.table.pop_front()
     }
 
+    /// How many from memory wait.
+    pub(super) fn hot(&self) -> usize {
+        self.hot.len()
+    }
+
     /// How many of the table wait.
     pub(super) fn claimed(&self) -> usize {
         self.table.len()

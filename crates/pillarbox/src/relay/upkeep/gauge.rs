@@ -38,7 +38,8 @@ impl Counter {
         let end = instant();
         *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(end + (end - start) * SHARE);
-        let gauges = gauges(&counted?, self.lead.own_shards());
+        let mut gauges = gauges(&counted?);
+        self.lead.tell(&mut gauges);
         self.observers.see(&Happening::Counted(gauges));
         Ok(Turn::Idle)
     }
@@ -48,7 +49,7 @@ impl Counter {
     }
 }
 
-fn gauges(stats: &Stats, own_shards: u64) -> Gauges {
+fn gauges(stats: &Stats) -> Gauges {
     Gauges {
         pending: stats.new + stats.retry + stats.held,
         retry: stats.retry,
@@ -58,6 +59,6 @@ fn gauges(stats: &Stats, own_shards: u64) -> Gauges {
         oldest_lag: stats.oldest_lag.unwrap_or_default(),
         owners: stats.owners,
         owned_shards: stats.owned_shards,
-        own_shards,
+        ..Gauges::default()
     }
 }
