@@ -53,9 +53,12 @@ impl Engine {
             self.start_settle();
             self.start_hot_settle();
             self.give_back();
-            if self.courier.is_live() {
+            let is_live = self.courier.is_live();
+            if is_live {
                 self.start_deliveries();
-                self.board.mind_slow_routes(instant());
+            }
+            self.board.mind_slow_routes(instant());
+            if is_live {
                 self.start_count();
                 self.start_read();
             }

@@ -77,8 +77,9 @@ impl Board {
 
     /// Only then every page brings rows that are not in hand yet.
     pub(super) fn is_half_empty(&self) -> bool {
-        let others = self.hand.len().saturating_sub(self.slow_in_hand());
-        others <= usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX)
+        let half = usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX);
+        // Rows of slow routes keep no others out, unless such routes are many.
+        self.hand.len().saturating_sub(self.slow_in_hand().min(half)) <= half
     }
 
     fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {

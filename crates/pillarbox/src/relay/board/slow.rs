@@ -95,7 +95,7 @@ impl Board {
         are_stuck && !self.is_half_empty()
     }
 
-    /// How many rows of slow routes are in hand; they keep no others out of it.
+    /// How many rows of slow routes are in hand.
     pub(super) fn slow_in_hand(&self) -> usize {
         self.slow.routes.keys().map(|route| self.hand.of_route(*route) as usize).sum()
     }
