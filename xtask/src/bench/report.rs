@@ -34,9 +34,11 @@ impl Report {
         parts.join("\n")
     }
 
-    /// As [`parse`](Self::parse) reads it, a figure's field on each line.
+    /// As [`parse`](Self::parse) reads it, with a figure on each line.
     pub(super) fn to_json(&self) -> Result<String> {
-        Ok(serde_json::to_string_pretty(&self.0)? + "\n")
+        let line = |figure: &Value| Ok(serde_json::to_string(figure)?);
+        let lines = self.0.iter().map(line).collect::<Result<Vec<String>>>()?;
+        Ok(format!("[\n{}\n]\n", lines.join(",\n")))
     }
 
     pub(super) fn to_page(&self) -> String {
