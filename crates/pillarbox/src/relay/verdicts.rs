@@ -55,27 +55,18 @@ impl Verdicts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::instant;
+    use crate::clock::{Timestamp, instant};
     use crate::envelope::Envelope;
-    use crate::id::{Epoch, Seq, ShardId, Token};
+    use crate::id::{Seq, ShardId};
     use crate::relay::job::Job;
-    use crate::store::{Pending, Status};
+    use crate::tx::Place;
     use crate::verdict::ErrorText;
 
     fn judged(verdict: Verdict) -> Judged {
-        let row = Pending {
-            seq: Seq(1),
-            shard: ShardId(0),
-            key: None,
-            token: Token(0),
-            status: Status::New,
-            attempts: 0,
-            due_in: Duration::ZERO,
-            lapsed: false,
-            behind: false,
-            event: Ok(Envelope::json("test.step", &1).unwrap()),
-        };
-        Judged { job: Job::of(&row, Epoch(0)), verdict }
+        let envelope = Envelope::json("test.step", &1).unwrap();
+        let occurred_at = Timestamp::from_unix_micros(0);
+        let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
+        Judged { job: Job::of_hot(&envelope, place), verdict }
     }
 
     fn failed() -> Judged {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use super::lane::Queued;
 use crate::id::{Seq, ShardId};
 use crate::relay::routes::RouteId;
 
@@ -15,7 +16,17 @@ pub(super) struct Hand {
 }
 
 impl Hand {
-    pub(super) fn insert(&mut self, seq: Seq, shard: ShardId, route: Option<RouteId>) {
+    /// A row that was read, or whose commit is known.
+    pub(super) fn take(&mut self, queued: &Queued) {
+        self.insert(queued.row.seq, queued.row.shard, Some(queued.route));
+    }
+
+    /// A row that is about to be committed.
+    pub(super) fn register(&mut self, seq: Seq, shard: ShardId) {
+        self.insert(seq, shard, None);
+    }
+
+    fn insert(&mut self, seq: Seq, shard: ShardId, route: Option<RouteId>) {
         self.remove(seq);
         self.rows.insert(seq, (shard, route));
         *self.shards.entry(shard).or_default() += 1;

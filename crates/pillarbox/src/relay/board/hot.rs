@@ -23,7 +23,7 @@ impl Board {
             return;
         }
         let lane_key = (*shard, key.clone());
-        self.hand.insert(*seq, *shard, None);
+        self.hand.register(*seq, *shard);
         let lane = self.lanes.entry(lane_key.clone()).or_default();
         lane.register(*seq, now);
         // A later row came first, and waits for its time: not in front of this one.
@@ -54,7 +54,7 @@ impl Board {
             event: Ok(envelope),
         };
         let queued = Queued::hot(row, room);
-        self.hand.insert(queued.row.seq, queued.row.shard, Some(queued.route));
+        self.hand.take(&queued);
         lane.push(queued);
         self.go_on(&lane_key);
         true

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::hand::Hand;
 use super::lane::{Lane, Queued};
 use super::{Board, Shard};
 use crate::id::{Seq, ShardId};
@@ -59,6 +60,11 @@ impl SlowRoutes {
 
     fn has(&self, route: RouteId) -> bool {
         self.routes.contains_key(&route)
+    }
+
+    /// Whether a row in hand is of a slow route.
+    fn is_of_one(&self, hand: &Hand, seq: Option<Seq>) -> bool {
+        seq.and_then(|seq| hand.route_of(seq)).is_some_and(|route| self.has(route))
     }
 
     /// A row stays in the table.
@@ -140,8 +146,7 @@ impl Board {
     /// What is behind an event of a slow route is read when its turn comes.
     fn shorten_slow_lanes(&mut self) {
         for lane in self.lanes.values_mut() {
-            let route = lane.busy.and_then(|seq| self.hand.route_of(seq));
-            if route.is_some_and(|route| self.slow.has(route)) {
+            if self.slow.is_of_one(&self.hand, lane.busy) {
                 lane.drop_queue().into_iter().for_each(|seq| self.hand.remove(seq));
             }
         }
@@ -158,8 +163,7 @@ impl Board {
 
     /// Whether the event under way in a lane is of a slow route.
     pub(super) fn is_slow(&self, seq: Option<Seq>) -> bool {
-        let route = seq.and_then(|seq| self.hand.route_of(seq));
-        route.is_some_and(|route| self.slow.has(route))
+        self.slow.is_of_one(&self.hand, seq)
     }
 
     /// How many rows of a slow route are in hand: of all such together a quarter of it.

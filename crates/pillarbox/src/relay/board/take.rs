@@ -171,7 +171,7 @@ impl Board {
         if self.leaves(queued.route, queued.row.shard) {
             return Taken::Waits;
         }
-        self.hand.insert(queued.row.seq, queued.row.shard, Some(queued.route));
+        self.hand.take(&queued);
         self.ready.push(queued);
         Taken::Accepted
     }
@@ -211,7 +211,7 @@ impl Board {
             lane.tail_unread = !lane.is_idle();
             return Taken::Waits;
         }
-        self.hand.insert(queued.row.seq, queued.row.shard, Some(queued.route));
+        self.hand.take(&queued);
         lane.push(queued);
         Taken::Accepted
     }
