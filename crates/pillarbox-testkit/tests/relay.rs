@@ -95,7 +95,9 @@ on_every_store! {
     }
     crash {
         an_event_that_kills_every_relay_is_given_up,
+        a_row_that_kills_every_relay_is_given_up,
         an_event_that_survives_is_no_suspect_any_more,
+        a_row_that_survives_is_no_suspect_any_more,
     }
     hot {
         a_free_event_comes_without_a_look_at_the_table,

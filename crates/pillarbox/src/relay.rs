@@ -21,6 +21,7 @@ mod settings;
 mod settle;
 mod share;
 mod started;
+mod suspects;
 mod upkeep;
 mod verdicts;
 mod work;

@@ -326,7 +326,8 @@ pub struct Pending {
     /// How long until it may be delivered: its time has come, and nobody's lease is on it. Zero
     /// when it is due. A claim gives a lease, and counts none.
     pub due_in: Duration,
-    /// Whether a lease on it has run out: it must be [reclaimed](Store::reclaim) first.
+    /// Whether a lease on it has run out. Read, it must be [reclaimed](Store::reclaim) first;
+    /// claimed, its last owner may have died of it.
     pub lapsed: bool,
     /// Whether an older row of its key waits at or below the floor of this read, in the same
     /// snapshot: then this one must not be started.

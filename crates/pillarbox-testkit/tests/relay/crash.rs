@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use pillarbox::store::Status;
+use pillarbox::store::{ClaimMode, Status};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelaySettings};
 use tokio::sync::Notify;
 
 use crate::fixture::{Place, free, keyed, next, quick, relay};
 
 /// The lease is as short as a delivery lets it be: every death costs one.
-fn short() -> RelaySettings {
+fn short(claim: ClaimMode) -> RelaySettings {
     RelaySettings {
+        claim,
         lease: Duration::from_millis(1200),
         delivery_timeout: Duration::from_secs(1),
         max_crashes: NonZeroU32::new(3).unwrap(),
@@ -22,8 +23,9 @@ fn short() -> RelaySettings {
 }
 
 /// The poison is begun and never ends: until its relay dies, as if it had killed it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Poison {
+    settings: RelaySettings,
     begun: Arc<Notify>,
     /// What else was under way each time.
     beside: Arc<Mutex<Vec<usize>>>,
@@ -32,6 +34,16 @@ struct Poison {
 }
 
 impl Poison {
+    fn new(claim: ClaimMode) -> Self {
+        Self {
+            settings: short(claim),
+            begun: Arc::default(),
+            beside: Arc::default(),
+            under_way: Arc::default(),
+            harmless: Arc::default(),
+        }
+    }
+
     fn listeners(&self) -> (Listeners, tokio::sync::mpsc::UnboundedReceiver<i64>) {
         let (heard, hears) = tokio::sync::mpsc::unbounded_channel();
         let poison = self.clone();
@@ -57,7 +69,7 @@ impl Poison {
     /// A relay that dies as soon as it has begun the poison.
     async fn kill_a_relay(&self, place: &Place) {
         let (listeners, _hears) = self.listeners();
-        let relay = relay(place, listeners).settings(short());
+        let relay = relay(place, listeners).settings(self.settings.clone());
         let running = tokio::spawn(relay.run_until(std::future::pending()));
         tokio::time::timeout(Duration::from_secs(20), self.begun.notified()).await.unwrap();
         running.abort();
@@ -73,7 +85,15 @@ impl Poison {
 /// It is delivered alone when it has killed twice, and then never again: everything else is
 /// delivered, however often it waited behind it, and the event says why it was not.
 pub(crate) async fn an_event_that_kills_every_relay_is_given_up(place: &Place) {
-    let poison = Poison::default();
+    kills_until_it_is_given_up(place, ClaimMode::Shards).await;
+}
+
+pub(crate) async fn a_row_that_kills_every_relay_is_given_up(place: &Place) {
+    kills_until_it_is_given_up(place, ClaimMode::Rows).await;
+}
+
+async fn kills_until_it_is_given_up(place: &Place, claim: ClaimMode) {
+    let poison = Poison::new(claim);
     let others = (1..20).map(|number| keyed(&format!("k{number}"), number));
     let ids = place
         .commit(&Outbox::new(), [keyed("poison", 0)].into_iter().chain(others).collect())
@@ -83,7 +103,7 @@ pub(crate) async fn an_event_that_kills_every_relay_is_given_up(place: &Place) {
         poison.kill_a_relay(place).await;
     }
     let (listeners, _hears) = poison.listeners();
-    let relay = relay(place, listeners).settings(short());
+    let relay = relay(place, listeners).settings(poison.settings.clone());
     let last = relay.spawn().await.unwrap();
 
     let held = place.event_with(&ids[0], Status::Held).await;
@@ -99,14 +119,22 @@ pub(crate) async fn an_event_that_kills_every_relay_is_given_up(place: &Place) {
 
 /// One verdict of any kind, and it starts from nothing.
 pub(crate) async fn an_event_that_survives_is_no_suspect_any_more(place: &Place) {
-    let poison = Poison::default();
+    kills_and_then_does_not(place, ClaimMode::Shards).await;
+}
+
+pub(crate) async fn a_row_that_survives_is_no_suspect_any_more(place: &Place) {
+    kills_and_then_does_not(place, ClaimMode::Rows).await;
+}
+
+async fn kills_and_then_does_not(place: &Place, claim: ClaimMode) {
+    let poison = Poison::new(claim);
     let ids = place.commit(&Outbox::new(), vec![free(0)]).await;
     poison.kill_a_relay(place).await;
     poison.kill_a_relay(place).await;
     poison.harmless.store(true, Ordering::SeqCst);
 
     let (listeners, mut hears) = poison.listeners();
-    let last = relay(place, listeners).settings(short()).spawn().await.unwrap();
+    let last = relay(place, listeners).settings(poison.settings.clone()).spawn().await.unwrap();
 
     assert_eq!(next(&mut hears, 1).await, [0]);
     assert_eq!(place.event_with(&ids[0], Status::Done).await.attempts, 0);

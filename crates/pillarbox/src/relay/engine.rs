@@ -145,10 +145,10 @@ impl Engine {
 
     fn start_deliveries(&mut self) {
         let (workers, most) = (self.settings.workers.get(), self.settings.max_unsettled.get());
-        while self.work.deliveries.len() + self.careful.to_begin() < workers as usize
+        while self.work.deliveries.len() + self.careful.suspects.to_begin() < workers as usize
             && self.unsettled() < most as usize
         {
-            if self.waits_alone() {
+            if self.careful.suspects.waits_alone(self.work.deliveries.is_empty()) {
                 return;
             }
             let started = self.start_hot(false) || self.start_from_table() || self.start_hot(true);
@@ -160,7 +160,7 @@ impl Engine {
 
     /// Events in delivery or about to be, or delivered and not yet settled.
     fn unsettled(&self) -> usize {
-        self.work.unsettled() + self.hot.unsettled() + self.careful.to_begin()
+        self.work.unsettled() + self.hot.unsettled() + self.careful.suspects.to_begin()
     }
 
     /// Whether nothing is in delivery, and every verdict is written that can be.
@@ -223,7 +223,7 @@ impl Engine {
         if self.work.reading.as_ref().is_some_and(|(id, _)| *id == panic.id()) {
             return self.read(Err(Error::new(ErrorKind::Unavailable, text)), Duration::ZERO);
         }
-        if self.is_counting(panic.id()) {
+        if self.careful.suspects.is_counted_by(panic.id()) {
             return self.counted(Err(Error::new(ErrorKind::Unavailable, text)));
         }
         self.observers.see(&Happening::mishap(Part::Settle, text));

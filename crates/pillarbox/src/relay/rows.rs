@@ -4,6 +4,7 @@
 //! be another relay's, so little does, and not for long.
 
 mod appetite;
+mod careful;
 mod claim;
 mod line;
 mod look;
@@ -26,6 +27,7 @@ use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
 use super::job::Judged;
 use super::lease::Tenure;
+use super::suspects::Counting;
 use super::{SECOND, Settings};
 use crate::clock::{Deadline, instant};
 use crate::error::{Error, ErrorKind, Result};
@@ -59,6 +61,8 @@ pub(super) struct RowEngine {
 pub(super) struct RowWork {
     tasks: JoinSet<Progress>,
     line: Line,
+    /// Rows that a relay may have died of.
+    suspects: Counting<Waiting>,
     deliveries: Crew<UnderWay>,
     writes: Writes,
     /// Where the next claim begins.
@@ -74,6 +78,7 @@ pub(super) struct RowWork {
 #[derive(Debug)]
 enum Progress {
     Claimed(Deadline, Result<Vec<Pending>>),
+    Counted(Result<Vec<(Seq, u32)>>),
     Settled(settle::Answer),
     Renewed(Deadline, Result<Vec<Seq>>),
     Released,
@@ -105,6 +110,7 @@ impl RowWork {
         Self {
             tasks: JoinSet::new(),
             line: Line::default(),
+            suspects: Counting::default(),
             deliveries: Crew::new(courier),
             writes: Writes::new(now + settings.lease / 3),
             claim,
@@ -116,9 +122,14 @@ impl RowWork {
         }
     }
 
-    /// Events in delivery, or delivered and not yet settled.
+    /// Events in delivery or about to be.
+    fn under_way(&self) -> usize {
+        self.deliveries.len() + self.suspects.to_begin()
+    }
+
+    /// Those, and what is delivered and not yet settled.
     fn unsettled(&self) -> usize {
-        self.deliveries.len() + self.writes.unsettled()
+        self.under_way() + self.writes.unsettled()
     }
 }
 
@@ -131,6 +142,7 @@ impl RowEngine {
             self.start_writes();
             if self.courier.is_live() {
                 self.start_deliveries();
+                self.start_count();
                 self.start_claim();
             }
             self.depths.tell(self.work.line.hot(), self.work.line.claimed());
@@ -157,6 +169,7 @@ impl RowEngine {
         self.work.is_stopping = true;
         let rows = self.work.line.take_all();
         self.work.writes.give_back(rows);
+        self.leave_suspects();
         self.work.writes.try_refused_again();
         self.tenure.leave();
         self.share();
@@ -238,10 +251,15 @@ impl RowEngine {
 
     fn start_deliveries(&mut self) {
         let (workers, most) = (self.settings.workers.get(), self.settings.max_unsettled.get());
-        while self.work.deliveries.len() < workers as usize && self.work.unsettled() < most as usize
-        {
-            let Some(waiting) = self.work.line.next() else { return };
-            self.start(waiting);
+        while self.work.under_way() < workers as usize && self.work.unsettled() < most as usize {
+            if self.waits_alone() {
+                return;
+            }
+            match self.work.line.next() {
+                Some(waiting) if waiting.is_suspect() => self.work.suspects.push(waiting),
+                Some(waiting) => self.start(waiting),
+                None => return,
+            }
         }
     }
 
@@ -265,6 +283,7 @@ impl RowEngine {
     fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
         match done {
             Ok((_, Progress::Claimed(until, rows))) => self.claimed(until, rows),
+            Ok((_, Progress::Counted(counted))) => self.counted(counted),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
             Ok((_, Progress::Renewed(until, kept))) => self.renewed(until, kept),
             Ok((_, Progress::Released)) => self.released(),
@@ -280,18 +299,21 @@ impl RowEngine {
             let until = Deadline::after(&*self.courier.clock, Duration::ZERO);
             return self.claimed(until, Err(error));
         }
+        if self.work.suspects.is_counted_by(panic.id()) {
+            return self.counted(Err(error));
+        }
         self.observers.see(&Happening::trouble(Part::Settle, &error));
         self.write_panicked(panic.id());
     }
 
     fn take_in_deliveries(&mut self) {
         for (under_way, outcome) in self.work.deliveries.take_finished() {
-            self.delivered(under_way, outcome);
+            self.work.appetite.delivered();
+            self.judge(under_way, outcome);
         }
     }
 
-    fn delivered(&mut self, UnderWay { job, tenure, room }: UnderWay, outcome: Outcome) {
-        self.work.appetite.delivered();
+    fn judge(&mut self, UnderWay { job, tenure, room }: UnderWay, outcome: Outcome) {
         let Outcome::Judgeable(outcome) = outcome else {
             self.observers.see(&Happening::NotStarted { event_id: (&job.event_id).into() });
             return self.work.writes.give_back([tenure.row]);

@@ -50,6 +50,7 @@ pub async fn a_lapsed_lease_is_claimed_again<B: Backend>(backend: &B) {
     assert_eq!(seqs(&taken), seqs(&lost));
     assert_eq!(taken[0].token, Token(lost[0].token.0 + 1));
     assert_eq!((taken[0].status, taken[0].attempts), (Status::New, 0), "nobody has judged it");
+    assert!(taken[0].lapsed && !lost[0].lapsed, "its last owner may have died of it");
 }
 
 /// A delayed row is leased when its time has come, and not before.

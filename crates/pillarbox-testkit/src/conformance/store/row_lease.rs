@@ -100,6 +100,7 @@ pub async fn a_released_row_is_due_at_once<B: Backend>(backend: &B) {
     let again = other.claim().await;
     assert_eq!(seqs(&again), seqs(&rows));
     assert_eq!(again[0].token, Token(rows[0].token.0 + 2), "a release and a claim");
+    assert!(!again[0].lapsed, "nobody died of it");
     assert_eq!(again[0].attempts, 0, "nothing was tried");
     assert!(first.renew(&rows, HOUR).await.is_empty());
 }

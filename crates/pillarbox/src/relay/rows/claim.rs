@@ -13,7 +13,7 @@ use crate::store::Pending;
 impl RowEngine {
     /// Claims, if there is room and something may be due.
     pub(super) fn start_claim(&mut self) {
-        if self.work.claiming.is_some() || !self.work.look.is_wanted() {
+        if self.work.claiming.is_some() || !self.work.look.is_wanted() || self.waits_alone() {
             return;
         }
         let Some(limit) = u32::try_from(self.room()).ok().filter(|limit| *limit > 0) else {
@@ -38,8 +38,7 @@ impl RowEngine {
         if waiting * 2 > ahead {
             return 0;
         }
-        let free =
-            (self.settings.workers.get() as usize).saturating_sub(self.work.deliveries.len());
+        let free = (self.settings.workers.get() as usize).saturating_sub(self.work.under_way());
         let unsettled = self.work.unsettled() + waiting;
         let most = (self.settings.max_unsettled.get() as usize).saturating_sub(unsettled);
         (free + ahead - waiting).min(most).min(self.settings.batch.get() as usize)

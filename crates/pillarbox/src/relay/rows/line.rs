@@ -53,6 +53,11 @@ impl Waiting {
         matches!(self.row, Row::Hot(_))
     }
 
+    /// Whether somebody had it in hand and never decided on it.
+    pub(super) fn is_suspect(&self) -> bool {
+        matches!(&self.row, Row::Claimed(row) if row.lapsed)
+    }
+
     /// What is delivered, and what is kept of it meanwhile.
     pub(super) fn start(self) -> (UnderWay, Result<Envelope, BadRow>) {
         let tenure = self.tenure;

@@ -74,6 +74,11 @@ impl Writes {
         self.decided.len() + self.settling.len() + self.refused.len()
     }
 
+    /// Whether every verdict is written that can be.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.decided.is_empty() && self.settling.is_empty()
+    }
+
     pub(super) fn is_giving_back(&self) -> bool {
         self.release.is_some() || !self.giving.is_empty()
     }
@@ -198,7 +203,9 @@ impl RowEngine {
         let writes = &self.work.writes;
         let decided = writes.decided.iter().chain(&writes.settling).chain(&writes.refused);
         let started = self.work.deliveries.kept().map(|it| &it.tenure);
-        let all = self.work.line.tenures().chain(started).chain(decided.map(|it| &it.tenure));
+        let suspects = self.work.suspects.iter().map(|waiting| &waiting.tenure);
+        let waiting = self.work.line.tenures().chain(suspects);
+        let all = waiting.chain(started).chain(decided.map(|it| &it.tenure));
         all.filter(|tenure| !tenure.is_lost()).map(Arc::clone).collect()
     }
 
@@ -222,6 +229,7 @@ impl RowEngine {
             }
         }
         self.work.line.drop_lost();
+        self.work.suspects.retain(|waiting| !waiting.tenure.is_lost());
     }
 
     /// A store that panics on a verdict may do so again: it is tried at the next sweep.

@@ -22,9 +22,9 @@ impl State {
         let mut claimed = Vec::new();
         for (_, _, seq) in due {
             if let Some(event) = self.events.get_mut(&seq) {
-                event.lease = Some((claim.owner.clone(), until));
+                let lapsed = event.lease.replace((claim.owner.clone(), until)).is_some();
                 event.advance();
-                claimed.push(event.pending(seq, now));
+                claimed.push(Pending { lapsed, ..event.pending(seq, now) });
             }
         }
         claimed

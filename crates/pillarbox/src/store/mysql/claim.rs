@@ -50,9 +50,9 @@ async fn lease(store: &MysqlStore, claim: &Claim, candidates: Vec<i64>) -> Resul
         .execute(&mut *tx)
         .await?;
     tx.commit().await?;
-    // They were read before the claim gave them a lease and moved their tokens on.
+    // They were read before the claim moved their tokens on.
     for row in &mut rows {
-        (row.token, row.lapsed) = (Token(row.token.0 % i32::MAX + 1), false);
+        row.token = Token(row.token.0 % i32::MAX + 1);
     }
     let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
     rows.sort_by_key(|row| (place(row), row.seq));

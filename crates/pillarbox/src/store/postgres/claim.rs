@@ -1,7 +1,5 @@
 //! Row claims: due rows under a lease of their own.
 
-use std::time::Duration;
-
 use super::PostgresStore;
 use super::columns::Rows;
 use super::read::pending;
@@ -26,8 +24,6 @@ pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pe
     let rows = query.fetch_all(&mut *link).await?;
     link.end().await?;
     let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
-    // What is read is the lease that the claim gave.
-    rows.iter_mut().for_each(|row| (row.due_in, row.lapsed) = (Duration::ZERO, false));
     let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
     rows.sort_by_key(|row| (place(row), row.seq));
     Ok(rows)

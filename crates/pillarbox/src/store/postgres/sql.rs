@@ -6,9 +6,13 @@ pub(super) mod claim;
 /// What a row is read with, apart from `behind`. Times go out as they are stored, for arithmetic
 /// on `numeric` would cost as much as all the rest.
 macro_rules! pending_columns {
-    () => {
-        "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts, e.available_at,
-    e.locked_until, (select clock_timestamp()) as now, "
+    ($locked_until:literal) => {
+        concat!(
+            "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts, e.available_at,
+    ",
+            $locked_until,
+            " as locked_until, (select clock_timestamp()) as now, "
+        )
     };
 }
 
@@ -112,7 +116,7 @@ pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner =
 /// in the order of that index, so that nothing is left to sort.
 pub(super) const READ: &str = concat!(
     "select ",
-    pending_columns!(),
+    pending_columns!("e.locked_until"),
     "want.floor > 0 and e.ordering_key is not null and exists (
         select 1 from {p}outbox_event o
         where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq <= want.floor
@@ -132,7 +136,7 @@ cross join lateral (
 
 pub(super) const READ_KEYS: &str = concat!(
     "select ",
-    pending_columns!(),
+    pending_columns!("e.locked_until"),
     "false as behind, ",
     event_columns!(),
     "

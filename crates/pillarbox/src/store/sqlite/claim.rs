@@ -22,13 +22,13 @@ pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pend
             break;
         }
         let found = match claim.order {
-            Order::None => sqlx::query_scalar(store.sql(sql::LOOK)).bind(shard.0).bind(left),
-            Order::Key => sqlx::query_scalar(store.sql(sql::LOOK_HEADS))
+            Order::None => sqlx::query_as(store.sql(sql::LOOK)).bind(shard.0).bind(left),
+            Order::Key => sqlx::query_as(store.sql(sql::LOOK_HEADS))
                 .bind(shard.0)
                 .bind(left)
                 .bind(after.take().unwrap_or_default()),
         };
-        let found: Vec<i64> = found.fetch_all(&store.pool).await?;
+        let found: Vec<(i64, bool)> = found.fetch_all(&store.pool).await?;
         if !found.is_empty() {
             claimed.append(&mut lease(store, claim, *shard, found).await?);
         }
@@ -40,10 +40,12 @@ async fn lease(
     store: &SqliteStore,
     claim: &Claim,
     shard: ShardId,
-    found: Vec<i64>,
+    found: Vec<(i64, bool)>,
 ) -> Result<Vec<Pending>> {
+    let found: HashMap<Seq, bool> =
+        found.into_iter().map(|(seq, is_lapsed)| (Seq(seq), is_lapsed)).collect();
     let rows = sqlx::query(store.sql(sql::CLAIM))
-        .bind(json(&found.into_iter().map(Seq).collect::<Vec<_>>()))
+        .bind(json(&found.keys().copied().collect::<Vec<_>>()))
         .bind(claim.owner.as_str())
         .bind(micros(claim.length))
         .fetch_all(&store.pool)
@@ -51,8 +53,10 @@ async fn lease(
     let rows: Result<Vec<Pending>> =
         rows.iter().map(|row| Columns::of(row).pending(shard)).collect();
     let mut rows = rows?;
-    // What is read is the lease that the claim gave.
-    rows.iter_mut().for_each(|row| (row.due_in, row.lapsed) = (Duration::ZERO, false));
+    // What is returned is the lease that the claim gave, not the one that it had.
+    for row in &mut rows {
+        (row.due_in, row.lapsed) = (Duration::ZERO, found.get(&row.seq) == Some(&true));
+    }
     // SQLite promises no order for what an UPDATE returns.
     rows.sort_unstable_by_key(|row| row.seq);
     Ok(rows)

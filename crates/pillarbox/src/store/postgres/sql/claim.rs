@@ -10,7 +10,8 @@ macro_rules! due {
     };
 }
 
-/// What is done with the rows that were found and locked. The status is said in a way that keeps a
+/// What is done with the rows that were found and locked; the leases that they had are told, as if
+/// these had run out long ago. The status is said in a way that keeps a
 /// planner, if it takes the table for empty, from walking a whole index of what is pending.
 macro_rules! lease {
     () => {
@@ -22,7 +23,10 @@ set locked_by = $1,
     lock_token = e.lock_token % 2147483647 + 1
 where e.ctid = any(array(select place from due)) and e.status not in (1, 3, 4)
 returning ",
-            pending_columns!(),
+            pending_columns!(
+                "case when e.seq = any(array(select seq from due where is_lapsed))
+        then '-infinity'::timestamptz end"
+            ),
             "false as behind, ",
             event_columns!(),
         )
@@ -34,10 +38,10 @@ returning ",
 pub(in super::super) const CLAIM: &str = concat!(
     "
 with due as materialized (
-    select e.place
+    select e.place, e.seq, e.is_lapsed
     from unnest($2::smallint[]) as want (shard)
     cross join lateral (
-        select e.ctid as place
+        select e.ctid as place, e.seq, e.locked_until is not null as is_lapsed
         from {p}outbox_event e
         where e.shard = want.shard and e.status in (0, 2) and ",
     due!(),
@@ -57,7 +61,7 @@ with due as materialized (
 pub(in super::super) const CLAIM_HEADS: &str = concat!(
     "
 with due as materialized (
-    select e.place
+    select e.place, e.seq, e.is_lapsed
     from unnest($2::smallint[]) with ordinality as want (shard, nth)
     cross join lateral (
         with recursive head as (
@@ -79,10 +83,10 @@ with due as materialized (
                 limit 1
             ) e
         )
-        select e.place
+        select e.place, e.seq, e.is_lapsed
         from head
         cross join lateral (
-            select e.ctid as place
+            select e.ctid as place, e.seq, e.locked_until is not null as is_lapsed
             from {p}outbox_event e
             where e.shard = want.shard and e.seq = head.seq and e.status in (0, 2) and ",
     due!(),
@@ -90,9 +94,9 @@ with due as materialized (
             for update skip locked
         ) e
         union all
-        select e.place
+        select e.place, e.seq, e.is_lapsed
         from (
-            select e.ctid as place
+            select e.ctid as place, e.seq, e.locked_until is not null as is_lapsed
             from {p}outbox_event e
             where e.shard = want.shard and e.ordering_key is null and e.status + 0 in (0, 2) and ",
     due!(),
