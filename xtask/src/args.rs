@@ -20,6 +20,8 @@ usage: cargo xtask <command>
   nemesis [--quick] [--store NAME] [--seed N] [show…]
                                           kills, pauses, restarts, slow and broken listeners, clocks
                                           apart, a pooler: what is lost, what comes twice, what slows
+  model                                   the protocol in every order of steps, as it is and with each
+                                          rule broken
   services [up|down|status]               the servers of the tests; `up` prints what to export
 
   --keep    leave the servers running at the end
@@ -35,6 +37,7 @@ pub(crate) enum Task {
     Versions(VersionsOptions),
     Bench(BenchOptions),
     Nemesis(NemesisOptions),
+    Model,
     Services(Action),
 }
 
@@ -99,6 +102,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
         "versions" => versions(args).map(Task::Versions),
         "bench" => bench(args).map(Task::Bench),
         "nemesis" => Ok(Task::Nemesis(nemesis(args))),
+        "model" => nothing_more(args).map(|()| Task::Model),
         "services" => services(args).map(Task::Services),
         other => Err(unknown("command", other)),
     }

@@ -11,6 +11,7 @@ mod check;
 mod command;
 mod conformance;
 mod metadata;
+mod model;
 mod nemesis;
 mod services;
 mod step;
@@ -47,6 +48,7 @@ fn run(task: Task) -> Result {
         Task::Versions(options) => versions::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Nemesis(options) => nemesis::run(&options),
+        Task::Model => model::run(),
         Task::Services(action) => services::run(action),
     }
 }

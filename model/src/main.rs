@@ -1,0 +1,25 @@
+//! Explores every model and prints what was found, as a table.
+
+use std::process::ExitCode;
+
+use pillarbox_model::{Expected, runs};
+
+#[expect(clippy::print_stdout, reason = "the table is what it is run for")]
+fn main() -> ExitCode {
+    println!("| model | rules | states | found | s |");
+    println!("| --- | --- | --- | --- | --- |");
+    let mut is_well = true;
+    for run in runs() {
+        let outcome = run.explore();
+        let is_as_expected = run.is_as_expected(&outcome);
+        is_well &= is_as_expected;
+        let found = match run.expected {
+            Expected::Holds => "all promises hold".to_owned(),
+            Expected::Breaks(promise) => format!("breaks: {promise}"),
+        };
+        let found = if is_as_expected { found } else { format!("NOT AS EXPECTED: {outcome:?}") };
+        let (states, took) = (outcome.states, outcome.took.as_secs_f64());
+        println!("| {} | {} | {states} | {found} | {took:.1} |", run.model, run.name);
+    }
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
