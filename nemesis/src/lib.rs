@@ -11,6 +11,7 @@ pub mod log;
 pub mod orders;
 pub mod place;
 pub mod process;
+pub mod proxy;
 pub mod relay;
 pub mod settings;
 pub mod show;

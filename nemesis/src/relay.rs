@@ -44,7 +44,7 @@ pub async fn run(orders: Orders) -> Result {
 }
 
 /// A database that is too busy to let a relay in is asked again, as a supervisor would.
-async fn start(
+pub(crate) async fn start(
     store: &Arc<dyn Store>,
     log: &Arc<Log>,
     orders: &Orders,

@@ -8,6 +8,7 @@ mod neighbour;
 mod pooler;
 mod restart;
 mod stage;
+mod sweep;
 
 use std::time::Duration;
 
@@ -63,11 +64,13 @@ pub enum Show {
     Memory,
     /// How soon a relay with a large backlog delivers.
     Backlog,
+    /// Connections cut at every chunk.
+    Sweep,
 }
 
 impl Show {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Faults,
         Self::Calm,
         Self::Rolling,
@@ -78,6 +81,7 @@ impl Show {
         Self::Clocks,
         Self::Memory,
         Self::Backlog,
+        Self::Sweep,
     ];
 
     /// The word on the command line.
@@ -93,16 +97,17 @@ impl Show {
             Self::Clocks => "clocks",
             Self::Memory => "memory",
             Self::Backlog => "backlog",
+            Self::Sweep => "sweep",
         }
     }
 
     /// Whether it can be shown on this database. An SQLite file has no clock but that of the
-    /// machine that all its processes run on.
+    /// machine that all its processes run on, and no connection to be cut.
     pub const fn is_for(self, server: Server) -> bool {
         match server {
             Server::Postgres => true,
             Server::Mysql => !matches!(self, Self::Pooler),
-            Server::Sqlite => !matches!(self, Self::Pooler | Self::Clocks),
+            Server::Sqlite => !matches!(self, Self::Pooler | Self::Clocks | Self::Sweep),
         }
     }
 
@@ -127,6 +132,7 @@ impl Show {
             Self::Clocks => clocks::run(&stage).await,
             Self::Memory => memory::flat(&stage).await,
             Self::Backlog => memory::backlog(&stage).await,
+            Self::Sweep => sweep::run(&stage).await,
         };
         let kept = stage.place.path().display().to_string();
         let found = found.map_err(|error| format!("{error} (kept: {kept})"))?;

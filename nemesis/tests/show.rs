@@ -45,6 +45,8 @@ mod show {
         a_backlog_on_postgres_starts: Backlog on Postgres,
         a_backlog_on_mysql_starts: Backlog on Mysql,
         a_backlog_on_sqlite_starts: Backlog on Sqlite,
+        every_answer_of_postgres_may_be_lost: Sweep on Postgres,
+        every_answer_of_mysql_may_be_lost: Sweep on Mysql,
     }
 }
 

@@ -1,0 +1,132 @@
+//! One connection is cut at the first chunk that goes over it, in the next run at the second, and so
+//! on until a run ends before there is anything to cut: every answer is lost once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pillarbox::{ErrorKind, Outbox, RelaySettings};
+
+use super::PATIENCE;
+use super::stage::{Stage, now, wait};
+use crate::Result;
+use crate::bank::{Bank, Fate};
+use crate::check::{Faults, Report};
+use crate::log::Log;
+use crate::place::attach;
+use crate::proxy::{Cut, Proxy, authority};
+use crate::relay;
+use crate::settings::hurried;
+use crate::table::Finding;
+
+/// What is written: one account once, and three accounts five times, which are two events and ten.
+const LOADS: [(&str, &[i64]); 2] = [("one", &[0]), ("ten", &[0, 0, 1, 1, 2])];
+
+/// An application asks so often before it gives up.
+const ATTEMPTS: usize = 20;
+
+pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
+    let stride = stage.scale.pick(23, 5, 1);
+    let mut swept = Swept::default();
+    for (name, accounts) in LOADS {
+        for (word, cut) in [("before", Cut::Before as fn(u64) -> Cut), ("after", Cut::After)] {
+            let mut number = 1;
+            while swept
+                .cut(stage, &format!("{name}-{word}-{number}"), accounts, cut(number))
+                .await?
+            {
+                number += stride;
+            }
+        }
+    }
+    Ok(swept.findings(&stage.report(2, &swept.faults).await?))
+}
+
+/// What the cuts came to.
+#[derive(Default)]
+struct Swept {
+    faults: Faults,
+    cuts: u64,
+    unknown: u64,
+    refused: u64,
+    slowest: Duration,
+}
+
+impl Swept {
+    /// A relay and a writer behind one proxy, from their first connection to the last verdict.
+    /// Returns whether there was something to cut.
+    async fn cut(&mut self, stage: &Stage, life: &str, accounts: &[i64], cut: Cut) -> Result<bool> {
+        let begun = now();
+        let proxy = Proxy::start(authority(&stage.place.url)?, Some(cut)).await?;
+        let mut orders = stage.orders(life, &settings());
+        orders.url = proxy.in_front_of(&stage.place.url)?;
+        let log = Arc::new(Log::open(&orders.log, life)?);
+        let (store, bank) = attached(&orders.url).await?;
+        let (handle, outbox) = relay::start(&store, &log, &orders).await?;
+        self.write(&bank, &outbox, accounts).await?;
+        let drained = wait(PATIENCE, async || Ok(stage.place.pending().await? == 0)).await;
+        drained.map_err(|error| format!("{life}: {error}"))?;
+        handle.stop().await?;
+        let (Cut::Before(number) | Cut::After(number)) = cut;
+        let was_cut = proxy.chunks() >= number;
+        if was_cut {
+            self.cuts += 1;
+            self.faults.paused(life);
+            self.slowest = self.slowest.max(begun.elapsed());
+        }
+        Ok(was_cut)
+    }
+
+    /// Tries again what surely was not committed, as an application would.
+    async fn write(&mut self, bank: &Bank, outbox: &Outbox, accounts: &[i64]) -> Result {
+        for _ in 0..ATTEMPTS {
+            match bank.step(outbox, accounts, Fate::Commit).await {
+                Err(error) if error.kind() == ErrorKind::CommitUnknown => {
+                    self.unknown += 1;
+                    return Ok(());
+                }
+                Err(error) if error.is_transient() => self.refused += 1,
+                Err(error) => return Err(error.into()),
+                Ok(()) => return Ok(()),
+            }
+        }
+        Err("the database refuses again and again".into())
+    }
+
+    fn findings(&self, report: &Report) -> Vec<Finding> {
+        vec![
+            Finding::promise("connections cut", self.cuts, "> 0", self.cuts > 0),
+            Finding::told("transactions that failed, and were tried again", self.refused),
+            Finding::told("commits whose answer was lost", self.unknown),
+            Finding::told("events committed", report.committed),
+            Finding::none("lost", report.lost),
+            Finding::none("ghosts", report.ghosts),
+            Finding::none("first deliveries of a key out of order", report.inversions),
+            Finding::told("duplicates", report.duplicates),
+            Finding::none("duplicates that no cut explains", report.unexplained),
+            Finding::told(
+                "longest from the start to the last verdict",
+                format!("{:.1?}", self.slowest),
+            ),
+        ]
+    }
+}
+
+fn settings() -> RelaySettings {
+    RelaySettings {
+        lease: Duration::from_secs(2),
+        delivery_timeout: Duration::from_secs(1),
+        ..hurried()
+    }
+}
+
+/// A process whose first connection fails is started again.
+async fn attached(url: &str) -> Result<(Arc<dyn pillarbox::Store>, Bank)> {
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        match attach(url).await {
+            Ok(both) => return Ok(both),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| "never tried".into()))
+}
