@@ -11,6 +11,10 @@ impl From<sqlx::Error> for Error {
             sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => {
                 (ErrorKind::Unavailable, "the database is out of reach".to_owned())
             }
+            // A connection that ends while TLS is spoken of is told in this way.
+            sqlx::Error::Protocol(_) => {
+                (ErrorKind::Unavailable, "the connection to the database broke".to_owned())
+            }
             sqlx::Error::PoolClosed => {
                 (ErrorKind::Unavailable, "the connection pool is closed".to_owned())
             }
@@ -124,5 +128,12 @@ mod tests {
         for lasting in ["23505", "42P01", "22001", "1", "19", "2067", ""] {
             assert!(!is_transient(lasting), "{lasting}");
         }
+    }
+
+    #[test]
+    fn a_connection_that_broke_is_worth_another_one() {
+        let cut = sqlx::Error::Protocol("unexpected response from SSLRequest: 0x00".to_owned());
+
+        assert!(Error::from(cut).is_transient());
     }
 }
