@@ -4,6 +4,7 @@ mod admin;
 mod claim;
 mod lease;
 mod migrate;
+mod open;
 #[cfg(test)]
 mod plan;
 mod read;
@@ -11,10 +12,9 @@ mod settle;
 mod sql;
 mod stats;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
 
 use super::{
@@ -69,26 +69,7 @@ impl SqliteStore {
             let message = "a SQLite URL begins with sqlite:, as in sqlite://shop.db";
             return Err(Error::new(ErrorKind::Configuration, message));
         }
-        let options: SqliteConnectOptions = url.parse().map_err(Error::connecting)?;
-        let options = options
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(Duration::from_secs(5))
-            // Rows cross from the connection's thread to ours: with room for a whole read the two
-            // do not wait for each other.
-            .row_buffer_size(1024);
-        // Each connection to `:memory:` would be a database of its own.
-        let connections = if url.contains(":memory:") { 1 } else { 8 };
-        let pool = SqlitePoolOptions::new()
-            .max_connections(connections)
-            .min_connections(1)
-            // A file needs no ping; and one that is dropped half-way closes the connection, which
-            // for a database in memory is all there is.
-            .test_before_acquire(false)
-            .idle_timeout(None)
-            .max_lifetime(None);
-        Ok(Self::new(pool.connect_with(options).await.map_err(Error::connecting)?))
+        Ok(Self::new(open::open(url).await?))
     }
 
     /// On the tables whose names begin with this prefix.
