@@ -1,6 +1,6 @@
 //! The bank: accounts whose every change emits an event, on each database.
 
-use pillarbox::{Outbox, Result};
+use pillarbox::{Accepted, Inbox, Outbox, PayloadHash, Result};
 use sqlx::{MySqlPool, PgPool, SqlitePool};
 
 use crate::{Glimpse, Step, Trouble};
@@ -31,6 +31,7 @@ pub enum Fate {
 }
 
 const CREATE: &str = "create table account (id bigint primary key, n bigint not null)";
+const CREATE_EFFECT: &str = "create table effect (account bigint primary key, n bigint not null)";
 
 /// Backlogs begin here, so that accounts and events of one run are told apart.
 const FILL_POSTGRES: &str = "
@@ -76,16 +77,22 @@ impl Bank {
         !matches!(self, Self::Postgres(_))
     }
 
+    fn outbox(&self) -> Outbox {
+        if self.names() { Outbox::new() } else { Outbox::new().pooler() }
+    }
+
     /// Creates this many accounts.
     ///
     /// # Errors
     /// What the database says.
     pub async fn prepare(&self, accounts: i64) -> Result<()> {
-        let insert = self.sql("insert into account (id, n) values ($1, 0)");
+        let inserts = ["insert into account (id, n)", "insert into effect (account, n)"]
+            .map(|insert| self.sql(&format!("{insert} values ($1, 0)")));
         on_pool!(self, pool => {
             sqlx::raw_sql(CREATE).execute(pool).await?;
+            sqlx::raw_sql(CREATE_EFFECT).execute(pool).await?;
             let mut tx = pool.begin().await?;
-            for id in 0..accounts {
+            for (id, insert) in (0..accounts).flat_map(|id| inserts.iter().map(move |it| (id, it))) {
                 let insert = sqlx::query(sqlx::AssertSqlSafe(insert.clone())).persistent(self.names());
                 insert.bind(id).execute(&mut *tx).await?;
             }
@@ -118,6 +125,38 @@ impl Bank {
             }
         });
         Ok(())
+    }
+
+    /// Has the effect of an event on its account, unless it had it before.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn book(&self, inbox: &Inbox, id: &str, account: i64) -> Result<()> {
+        let book = self.sql("update effect set n = n + 1 where account = $1");
+        let hash = PayloadHash::of(id.as_bytes());
+        // Deliveries are dropped at their timeout. A transaction of sqlx's own that is dropped while
+        // it begins stays open in the pool, and takes what comes next with it.
+        let outbox = self.outbox();
+        on_pool!(self, pool => {
+            let mut tx = outbox.begin(pool).await?;
+            if inbox.accept(&mut *tx, "bank", id, hash).await? == Accepted::FirstTime {
+                let book = sqlx::query(sqlx::AssertSqlSafe(book)).persistent(self.names());
+                book.bind(account).execute(&mut *tx).await?;
+            }
+            tx.commit().await?;
+        });
+        Ok(())
+    }
+
+    /// How many effects each account has had.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn effects(&self) -> Result<Vec<i64>> {
+        on_pool!(self, pool => {
+            let all = sqlx::query_scalar("select n from effect order by account");
+            Ok(all.persistent(self.names()).fetch_all(pool).await?)
+        })
     }
 
     /// How many steps each account has committed: the truth that deliveries are held to.

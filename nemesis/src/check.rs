@@ -1,6 +1,6 @@
 //! The checker: what was committed against what was delivered.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::log::{Entry, Line, parse};
 
@@ -66,7 +66,15 @@ pub struct Report {
     pub lapses: usize,
     /// Events that went from memory to delivery.
     pub hot: u64,
+    /// The first accounts with which something is wrong.
+    pub wronged: BTreeSet<i64>,
 }
+
+/// As many accounts are shown when something is wrong.
+const SHOWN: usize = 3;
+
+/// As many lines of each.
+const LINES: usize = 40;
 
 impl Report {
     /// Compares what was committed with the log, line by line in order of time.
@@ -81,6 +89,23 @@ impl Report {
             check.take_in(&line);
         }
         check.conclude(kinds, faults)
+    }
+
+    /// The last lines of the log about accounts with which something is wrong.
+    pub fn excerpt(&self, log: &str) -> String {
+        let account = |line: &&str| match parse(line).map(|line| line.entry) {
+            Some(Entry::Step(_, account, _) | Entry::Glimpse(_, account, _)) => Some(account),
+            _ => None,
+        };
+        let mut excerpt = String::new();
+        for wronged in &self.wronged {
+            let lines: Vec<&str> = log.lines().filter(|it| account(it) == Some(*wronged)).collect();
+            let last = lines.len().saturating_sub(LINES);
+            excerpt +=
+                &format!("account {wronged}, life, microseconds, what, event, account, count:\n");
+            excerpt.extend(lines[last..].iter().map(|line| format!("  {line}\n")));
+        }
+        excerpt
     }
 }
 
@@ -120,6 +145,7 @@ impl<'a> Check<'a> {
         let index = usize::try_from(account).unwrap_or(usize::MAX);
         if self.truth.get(index).is_none_or(|steps| n < 1 || n > *steps) {
             self.report.ghosts += 1;
+            self.wrong(account);
             return;
         }
         let lives = self.seen.entry(event).or_default();
@@ -128,6 +154,13 @@ impl<'a> Check<'a> {
             self.report.duplicates += 1;
         } else if ordered && self.last.insert(account, n).is_some_and(|before| before > n) {
             self.report.inversions += 1;
+            self.wrong(account);
+        }
+    }
+
+    fn wrong(&mut self, account: i64) {
+        if self.report.wronged.len() < SHOWN {
+            self.report.wronged.insert(account);
         }
     }
 
@@ -136,8 +169,21 @@ impl<'a> Check<'a> {
         self.report.committed = usize::try_from(steps).unwrap_or(0) * kinds;
         self.report.delivered = self.seen.len();
         self.report.lost = self.report.committed.saturating_sub(self.seen.len());
+        self.find_lost(kinds);
         self.blame(faults);
         self.report
+    }
+
+    fn find_lost(&mut self, kinds: usize) {
+        let is_lost = |(account, steps): &(i64, i64)| {
+            let kinds = [true, false].into_iter().take(kinds);
+            let all = kinds.flat_map(|kind| (1..=*steps).map(move |n| (kind, *account, n)));
+            all.into_iter().any(|event| !self.seen.contains_key(&event))
+        };
+        let truth = (0..).zip(self.truth.iter().copied());
+        let lost: Vec<i64> =
+            truth.filter(is_lost).map(|(account, _)| account).take(SHOWN).collect();
+        lost.into_iter().for_each(|account| self.wrong(account));
     }
 
     /// Charges each duplicate to a life that something happened to. A duplicate is one delivery
@@ -145,11 +191,13 @@ impl<'a> Check<'a> {
     fn blame(&mut self, faults: &Faults) {
         let mut charged: BTreeMap<&str, usize> = BTreeMap::new();
         let mut unexplained = 0;
-        for lives in self.seen.values().filter(|lives| lives.len() > 1) {
+        let mut wronged = Vec::new();
+        for ((_, account, _), lives) in self.seen.iter().filter(|(_, lives)| lives.len() > 1) {
             let is_guilty = |life: &&&str| self.faults_of(life, faults) > 0;
             let guilty: Vec<&&str> = lives.iter().filter(is_guilty).collect();
             let most = guilty.len().min(lives.len() - 1);
             unexplained += lives.len() - 1 - most;
+            wronged.extend((most < lives.len() - 1).then_some(*account));
             for life in guilty.into_iter().take(most) {
                 *charged.entry(life).or_default() += 1;
             }
@@ -158,6 +206,7 @@ impl<'a> Check<'a> {
             |(life, count): (&&str, &usize)| count.div_ceil(self.faults_of(life, faults).max(1));
         let worst = charged.iter().map(per_fault).max().unwrap_or(0);
         (self.report.unexplained, self.report.worst) = (unexplained, worst);
+        wronged.into_iter().for_each(|account| self.wrong(account));
     }
 
     /// A pause makes a relay lose its lease: that is one fault, not two.
@@ -203,8 +252,15 @@ mod tests {
             fenced: 1,
             lapses: 0,
             hot: 3,
+            wronged: BTreeSet::from([1, 9]),
         };
         assert_eq!(report, expected);
+        let excerpt = report.excerpt(&log);
+        assert!(
+            excerpt.contains("account 1,") && excerpt.contains("  a 5 step x 9 9\n"),
+            "{excerpt}"
+        );
+        assert!(!excerpt.contains("fenced"), "{excerpt}");
     }
 
     #[test]

@@ -1,16 +1,19 @@
-//! `nemesis show [--quick] [--store NAME]… [--seed N] [show…]` tries to break the promise.
+//! `nemesis show [--quick] [--store NAME]… [--seed N] [--seconds N] [--json FILE] [show…]` tries to
+//! break the promise.
 //!
 //! `nemesis relay ORDERS` and `nemesis write ORDERS` are the processes it starts.
 
 #![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nemesis::place::Server;
 use nemesis::process::Program;
 use nemesis::show::{Scale, Set, Show};
-use nemesis::table::{Verdict, text};
+use nemesis::table::{Verdict, json, text};
 use nemesis::{Result, relay};
+use serde_json::Value;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -39,6 +42,7 @@ async fn run(args: &[String]) -> Result<ExitCode> {
 
 async fn show(options: &Options) -> Result<ExitCode> {
     let mut worst = ExitCode::SUCCESS;
+    let mut reports = Vec::new();
     for show in &options.shows {
         for server in options.servers.iter().filter(|server| show.is_for(**server)) {
             let Some(base) = server.base() else { continue };
@@ -47,16 +51,28 @@ async fn show(options: &Options) -> Result<ExitCode> {
                 base,
                 scale: options.scale,
                 seed: options.seed,
+                seconds: options.seconds,
                 program: Program::new(std::env::current_exe()?),
             };
             let found = show.run(&set).await?;
             let title = format!("{}, {}, seed {}", show.name(), server.name(), options.seed);
             print!("{}", text(&title, &found));
+            let mut report = json(&found);
+            report.insert("show".to_owned(), show.name().into());
+            report.insert("store".to_owned(), server.name().into());
+            report.insert("seed".to_owned(), options.seed.into());
+            reports.push(Value::from(report));
             let is_bad = |it: Verdict| matches!(it, Verdict::Broken | Verdict::Missed);
             if found.iter().any(|finding| is_bad(finding.verdict)) {
                 worst = ExitCode::FAILURE;
             }
         }
+    }
+    if let Some(file) = &options.json {
+        // One run is an object, several are a list of them.
+        let one = (reports.len() == 1).then(|| reports.remove(0));
+        let all = one.unwrap_or(Value::from(reports));
+        std::fs::write(file, serde_json::to_string_pretty(&all)? + "\n")?;
     }
     Ok(worst)
 }
@@ -66,6 +82,8 @@ async fn show(options: &Options) -> Result<ExitCode> {
 struct Options {
     scale: Scale,
     seed: u64,
+    seconds: Option<u64>,
+    json: Option<PathBuf>,
     servers: Vec<Server>,
     shows: Vec<Show>,
 }
@@ -73,12 +91,18 @@ struct Options {
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let (servers, shows) = (Vec::new(), Vec::new());
-        let mut options = Self { scale: Scale::Full, seed: 1, servers, shows };
+        let (seconds, json) = (None, None);
+        let mut options = Self { scale: Scale::Full, seed: 1, seconds, json, servers, shows };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--quick" => options.scale = Scale::Quick,
                 "--seed" => options.seed = args.next().ok_or("--seed needs a number")?.parse()?,
+                "--seconds" => {
+                    let seconds = args.next().ok_or("--seconds needs a number")?;
+                    options.seconds = Some(seconds.parse()?);
+                }
+                "--json" => options.json = Some(args.next().ok_or("--json needs a file")?.into()),
                 "--store" => options.servers.push(server(args.next().map_or("", |name| name))?),
                 name => options.shows.push(named(name)?),
             }
@@ -86,7 +110,10 @@ impl Options {
         if options.servers.is_empty() {
             options.servers.extend(Server::ALL);
         }
-        if options.shows.is_empty() {
+        if options.shows.is_empty() && options.seconds.is_some() {
+            // Only a storm lasts as long as one says.
+            options.shows.push(Show::Storm);
+        } else if options.shows.is_empty() {
             options.shows.extend(Show::ALL);
         }
         Ok(options)

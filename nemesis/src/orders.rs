@@ -67,6 +67,9 @@ pub enum Manner {
     Plain,
     /// Takes this many microseconds first.
     Slow(u64),
+    /// Has an effect on the account, once by way of an inbox. Some glimpses fail for good as long
+    /// as nothing is [healed](crate::place::healed).
+    Booked,
 }
 
 /// What a process writes.

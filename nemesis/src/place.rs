@@ -67,6 +67,8 @@ pub fn is_required(name: &str) -> bool {
 /// A database of its own and a directory.
 #[derive(Debug)]
 pub struct Place {
+    /// Which database.
+    pub server: Server,
     /// What relay processes connect to.
     pub url: String,
     /// The relay's view of it.
@@ -98,7 +100,7 @@ impl Place {
         let (store, bank) = attach(&url).await?;
         store.migrate().await?;
         bank.prepare(accounts).await?;
-        Ok(Self { url, store, bank, dir, undo, bouncer: None })
+        Ok(Self { server, url, store, bank, dir, undo, bouncer: None })
     }
 
     async fn schema(base: &str, name: &str) -> Result<(String, Option<(Bank, String)>)> {
@@ -137,7 +139,8 @@ impl Place {
         let (store, bank) = attach(&url).await?;
         store.migrate().await?;
         bank.prepare(accounts).await?;
-        Ok(Self { url, store, bank, dir, undo, bouncer: Some(bouncer) })
+        let (server, bouncer) = (Server::Postgres, Some(bouncer));
+        Ok(Self { server, url, store, bank, dir, undo, bouncer })
     }
 
     /// The log that all relay processes append to.
@@ -148,6 +151,11 @@ impl Place {
     /// What relay processes say about themselves.
     pub fn errors(&self) -> PathBuf {
         self.dir.join("relay.err")
+    }
+
+    /// Once this file is there, what fails by order does not fail any more.
+    pub fn healed(&self) -> PathBuf {
+        healed(&self.log())
     }
 
     /// Removes everything; a place that is dropped instead is kept to be looked at.
@@ -196,11 +204,16 @@ impl Place {
     }
 }
 
+/// The file beside a log that says that nothing is to fail any more.
+pub fn healed(log: &Path) -> PathBuf {
+    log.with_file_name("healed")
+}
+
 /// Both views of the database at a URL.
 ///
 /// # Errors
 /// When it cannot be reached.
-pub async fn attach(url: &str) -> Result<(Arc<dyn Store>, Bank)> {
+pub async fn attach(url: &str) -> pillarbox::Result<(Arc<dyn Store>, Bank)> {
     if url.starts_with("postgres") {
         let store = PostgresStore::connect(url).await?;
         let bank = Bank::Postgres(store.pool().clone());

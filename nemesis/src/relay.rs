@@ -1,18 +1,19 @@
 //! A relay as a process of its own: does what its orders say until it is told to end.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::layer::{ConcurrencyLimit, Layer};
 use pillarbox::observe::Happening;
-use pillarbox::{Cx, Failure, Listeners, Outbox, Relay, RelayHandle, Store};
+use pillarbox::{Cx, Failure, Inbox, Listeners, Outbox, Relay, RelayHandle, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::bank::POISONED;
+use crate::bank::{Bank, POISONED};
 use crate::log::{Entry, Log};
 use crate::orders::{Manner, Orders, Trouble};
-use crate::place::attach;
+use crate::place::{attach, healed};
 use crate::writer::Writers;
 use crate::{Glimpse, Result, Step};
 
@@ -26,8 +27,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub async fn run(orders: Orders) -> Result {
     let mut end = signal(SignalKind::terminate())?;
     let log = Arc::new(Log::open(&orders.log, &orders.life)?);
-    let (store, bank) = attach(&orders.url).await?;
-    let (handle, outbox) = start(&store, &log, &orders).await?;
+    let (store, bank) = attached(&orders.url).await?;
+    let (handle, outbox) = start(&store, &bank, &log, &orders).await?;
     let writing = async {
         if let Some(writing) = orders.writing {
             Writers::start(&bank, &outbox, writing).finish().await?;
@@ -43,15 +44,30 @@ pub async fn run(orders: Orders) -> Result {
     Ok(log.note(&Entry::Stopped)?)
 }
 
+/// A database that is out of reach is asked again, as a supervisor would.
+///
+/// # Errors
+/// When it will not mend by itself.
+pub async fn attached(url: &str) -> pillarbox::Result<(Arc<dyn Store>, Bank)> {
+    loop {
+        match attach(url).await {
+            Err(error) if error.is_transient() => tokio::time::sleep(AGAIN).await,
+            attached => return attached,
+        }
+    }
+}
+
 /// A database that is too busy to let a relay in is asked again, as a supervisor would.
 pub(crate) async fn start(
     store: &Arc<dyn Store>,
+    bank: &Bank,
     log: &Arc<Log>,
     orders: &Orders,
 ) -> Result<(RelayHandle, Outbox)> {
+    let ear = Ear::new(log, bank, orders)?;
     loop {
         let seen = Arc::clone(log);
-        let mut relay = Relay::shared(Arc::clone(store), listeners(log, orders))
+        let mut relay = Relay::shared(Arc::clone(store), listeners(&ear, orders.trouble))
             .settings(orders.settings.clone())
             .observer(move |happening: &Happening<'_>| see(&seen, happening));
         if orders.trouble.is_limited() {
@@ -68,7 +84,11 @@ pub(crate) async fn start(
 
 /// Where the store is behind a pooler, the writers are.
 fn pooled(outbox: Outbox, orders: &Orders) -> Outbox {
-    if orders.url.contains("pooler=true") { outbox.pooler() } else { outbox }
+    if is_pooled(orders) { outbox.pooler() } else { outbox }
+}
+
+fn is_pooled(orders: &Orders) -> bool {
+    orders.url.contains("pooler=true")
 }
 
 /// Writes without a relay, then ends.
@@ -76,27 +96,66 @@ fn pooled(outbox: Outbox, orders: &Orders) -> Outbox {
 /// # Errors
 /// What its writers fail with.
 pub async fn write(orders: Orders) -> Result {
-    let (_, bank) = attach(&orders.url).await?;
+    let (_, bank) = attached(&orders.url).await?;
     let Some(writing) = orders.writing else { return Ok(()) };
     Writers::start(&bank, &pooled(Outbox::new(), &orders), writing).finish().await?;
     Ok(())
 }
 
-fn listeners(log: &Arc<Log>, orders: &Orders) -> Listeners {
-    let (steps, glimpses) = (Arc::clone(log), Arc::clone(log));
-    let (manner, trouble) = (orders.listener, orders.trouble);
+/// What a listener does with an event before it is done.
+#[derive(Clone, Debug)]
+struct Ear {
+    log: Arc<Log>,
+    manner: Manner,
+    bank: Bank,
+    inbox: Inbox,
+    healed: PathBuf,
+}
+
+impl Ear {
+    fn new(log: &Arc<Log>, bank: &Bank, orders: &Orders) -> pillarbox::Result<Self> {
+        let inbox = Inbox::new("nemesis")?;
+        let inbox = if is_pooled(orders) { inbox.pooler() } else { inbox };
+        let (log, bank) = (Arc::clone(log), bank.clone());
+        Ok(Self { log, manner: orders.listener, bank, inbox, healed: healed(&orders.log) })
+    }
+
+    async fn hear(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
+        match self.manner {
+            Manner::Plain => {}
+            Manner::Slow(micros) => tokio::time::sleep(Duration::from_micros(micros)).await,
+            Manner::Booked => self.book(entry).await?,
+        }
+        Ok(self.log.note(entry)?)
+    }
+
+    async fn book(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
+        let (Entry::Step(id, account, _) | Entry::Glimpse(id, account, _)) = *entry else {
+            return Ok(());
+        };
+        if matches!(entry, Entry::Glimpse(_, _, n) if n % 31 == 5) && !self.healed.exists() {
+            return Err(Failure::dead("fails by order"));
+        }
+        // A database that is away is no fault of the event.
+        let booked = self.bank.book(&self.inbox, id, account).await;
+        booked.map_err(|error| Failure::defer(AGAIN, error))
+    }
+}
+
+fn listeners(ear: &Ear, trouble: Trouble) -> Listeners {
+    let (steps, glimpses) = (ear.clone(), ear.clone());
     let on_step = move |step: Step, cx: Cx| {
-        let log = Arc::clone(&steps);
+        let ear = steps.clone();
         async move {
             if step.account == POISONED && trouble == Trouble::PoisonedKey {
                 return Err(Failure::retry("poisoned"));
             }
-            hear(&log, manner, &Entry::Step(cx.id().as_str(), step.account, step.n)).await
+            ear.hear(&Entry::Step(cx.id().as_str(), step.account, step.n)).await
         }
     };
     let on_glimpse = move |it: Glimpse, cx: Cx| {
-        let log = Arc::clone(&glimpses);
-        async move { hear(&log, manner, &Entry::Glimpse(cx.id().as_str(), it.account, it.n)).await }
+        let ear = glimpses.clone();
+        async move { ear.hear(&Entry::Glimpse(cx.id().as_str(), it.account, it.n)).await }
     };
     let on_trouble = move |_: crate::Trouble, _: Cx| make(trouble);
     Listeners::new().on(on_step).on(on_glimpse).on(on_trouble)
@@ -118,14 +177,6 @@ async fn make(trouble: Trouble) -> std::result::Result<(), Failure> {
 /// Only one of each route at a time that is not quick.
 fn limit() -> impl Layer {
     ConcurrencyLimit::new(NonZeroU32::MIN)
-}
-
-async fn hear(log: &Log, manner: Manner, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
-    match manner {
-        Manner::Plain => {}
-        Manner::Slow(micros) => tokio::time::sleep(Duration::from_micros(micros)).await,
-    }
-    Ok(log.note(entry)?)
 }
 
 fn see(log: &Log, happening: &Happening<'_>) {

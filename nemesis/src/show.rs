@@ -7,7 +7,9 @@ mod memory;
 mod neighbour;
 mod pooler;
 mod restart;
+mod slot;
 mod stage;
+mod storm;
 mod sweep;
 
 use std::time::Duration;
@@ -66,11 +68,13 @@ pub enum Show {
     Backlog,
     /// Connections cut at every chunk.
     Sweep,
+    /// Everything at once.
+    Storm,
 }
 
 impl Show {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Faults,
         Self::Calm,
         Self::Rolling,
@@ -82,6 +86,7 @@ impl Show {
         Self::Memory,
         Self::Backlog,
         Self::Sweep,
+        Self::Storm,
     ];
 
     /// The word on the command line.
@@ -98,6 +103,7 @@ impl Show {
             Self::Memory => "memory",
             Self::Backlog => "backlog",
             Self::Sweep => "sweep",
+            Self::Storm => "storm",
         }
     }
 
@@ -133,6 +139,7 @@ impl Show {
             Self::Memory => memory::flat(&stage).await,
             Self::Backlog => memory::backlog(&stage).await,
             Self::Sweep => sweep::run(&stage).await,
+            Self::Storm => storm::run(&stage).await,
         };
         let kept = stage.place.path().display().to_string();
         let found = found.map_err(|error| format!("{error} (kept: {kept})"))?;
@@ -156,6 +163,8 @@ pub struct Set {
     pub scale: Scale,
     /// Whom to kill, and when.
     pub seed: u64,
+    /// How long a storm lasts, if not as the scale says.
+    pub seconds: Option<u64>,
     /// What relay processes run.
     pub program: Program,
 }

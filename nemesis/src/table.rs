@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::{Map, Value};
+
 /// One line of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -13,6 +15,8 @@ pub struct Finding {
     pub goal: String,
     /// What to make of it.
     pub verdict: Verdict,
+    /// Its name in JSON; one without is for people only.
+    pub key: Option<&'static str>,
 }
 
 /// What to make of a finding.
@@ -32,7 +36,7 @@ impl Finding {
     /// Something to know.
     pub fn told(what: impl Into<String>, value: impl fmt::Display) -> Self {
         let (value, goal) = (value.to_string(), String::new());
-        Self { what: what.into(), value, goal, verdict: Verdict::Told }
+        Self { what: what.into(), value, goal, verdict: Verdict::Told, key: None }
     }
 
     /// A promise that holds on every machine.
@@ -43,19 +47,43 @@ impl Finding {
         met: bool,
     ) -> Self {
         let verdict = if met { Verdict::Met } else { Verdict::Broken };
-        Self { what: what.into(), value: value.to_string(), goal: goal.to_owned(), verdict }
+        let (value, goal) = (value.to_string(), goal.to_owned());
+        Self { what: what.into(), value, goal, verdict, key: None }
     }
 
     /// A speed, which a busy machine may miss.
     pub fn speed(what: impl Into<String>, value: impl fmt::Display, goal: &str, met: bool) -> Self {
         let verdict = if met { Verdict::Met } else { Verdict::Missed };
-        Self { what: what.into(), value: value.to_string(), goal: goal.to_owned(), verdict }
+        let (value, goal) = (value.to_string(), goal.to_owned());
+        Self { what: what.into(), value, goal, verdict, key: None }
+    }
+
+    /// A fault that must have happened, or the run says nothing.
+    pub fn fired(what: impl Into<String>, count: usize) -> Self {
+        Self::promise(what, count, "> 0", count > 0)
+    }
+
+    /// Has this name in JSON.
+    #[must_use]
+    pub const fn key(mut self, key: &'static str) -> Self {
+        self.key = Some(key);
+        self
     }
 
     /// Nothing must be counted.
     pub fn none(what: impl Into<String>, count: usize) -> Self {
         Self::promise(what, count, "0", count == 0)
     }
+}
+
+/// Findings by their names, and whether all promises hold.
+pub fn json(findings: &[Finding]) -> Map<String, Value> {
+    let value = |text: &str| text.parse().map_or_else(|_| Value::from(text), Value::Number);
+    let named = |it: &Finding| Some((it.key?.to_owned(), value(&it.value)));
+    let mut all: Map<String, Value> = findings.iter().filter_map(named).collect();
+    let is_valid = findings.iter().all(|finding| finding.verdict != Verdict::Broken);
+    all.insert("valid".to_owned(), is_valid.into());
+    all
 }
 
 /// Findings as lines of padded columns.
@@ -84,6 +112,19 @@ pub fn text(title: &str, findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broken_promise_is_not_valid_and_numbers_are_numbers() {
+        let well = [Finding::none("lost", 0).key("lost"), Finding::told("clock", "fast")];
+        let broken = [Finding::fired("kills", 0).key("kills"), Finding::told("s", "x").key("s")];
+
+        assert_eq!(
+            json(&well),
+            *serde_json::json!({"lost": 0, "valid": true}).as_object().unwrap()
+        );
+        let expected = serde_json::json!({"kills": 0, "s": "x", "valid": false});
+        assert_eq!(json(&broken), *expected.as_object().unwrap());
+    }
 
     #[test]
     fn columns_line_up_and_misses_are_seen() {

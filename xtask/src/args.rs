@@ -17,12 +17,15 @@ usage: cargo xtask <command>
                                           a part of a case's name
   bench --report FILE [--report FILE…]    adds such JSON to docs/benchmarks.json, the last
                                           figure of each case, and writes docs/benchmarks.md
-  nemesis [--quick] [--store NAME] [--seed N] [show…]
+  nemesis [--quick] [--store NAME] [--seed N] [--seconds N] [--json FILE] [show…]
                                           kills, pauses, restarts, slow and broken listeners, clocks
-                                          apart, a pooler: what is lost, what comes twice, what slows
+                                          apart, a pooler, a network that fails, a server that is
+                                          killed: what is lost, what comes twice, what slows. With
+                                          --seconds a storm of all of it for so long
   model                                   the protocol in every order of steps, as it is and with each
                                           rule broken
-  services [up|down|status]               the servers of the tests; `up` prints what to export
+  services [up|down|status|revive]        the servers of the tests; `up` prints what to export,
+                                          `revive` starts again what was killed
 
   --keep    leave the servers running at the end
 ";
@@ -88,6 +91,7 @@ pub(crate) enum Action {
     Up,
     Down,
     Status,
+    Revive,
 }
 
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
@@ -187,6 +191,7 @@ fn services(mut args: impl Iterator<Item = String>) -> Result<Action> {
     let action = match args.next().as_deref() {
         Some("up") => Action::Up,
         Some("down") => Action::Down,
+        Some("revive") => Action::Revive,
         Some("status") | None => Action::Status,
         Some(other) => return Err(unknown("action", other)),
     };

@@ -1,11 +1,14 @@
 //! The shows: real relay processes on private servers, and what it takes to break them.
 
-use std::process::Command;
+use std::{env, process::Command};
 
 use crate::{
     Result, args::NemesisOptions, command::cargo, metadata::Metadata, services::Services,
     step::Steps,
 };
+
+/// Tells that servers may be killed, and who starts them again.
+const REVIVE: &str = "PILLARBOX_REVIVE";
 
 /// `cargo xtask nemesis`.
 pub(crate) fn run(options: &NemesisOptions) -> Result {
@@ -17,5 +20,8 @@ pub(crate) fn run(options: &NemesisOptions) -> Result {
     let mut nemesis = Command::new(target.join("release/nemesis"));
     nemesis.arg("show").args(&options.words);
     services.announce_to(&mut nemesis);
+    if services.are_ours() {
+        nemesis.env(REVIVE, env::current_exe()?);
+    }
     steps.run("nemesis", nemesis).map_err(|error| services.explain(&*error))
 }

@@ -54,6 +54,7 @@ pub(crate) fn run(action: Action) -> Result {
         Action::Up => Services::up(After::Keep).map(|services| services.print_exports()),
         Action::Down => down(),
         Action::Status => status(),
+        Action::Revive => revive(),
     }
 }
 
@@ -112,6 +113,11 @@ impl Services {
         let names: Vec<_> = servers.chain(tools).collect();
         command.env(REQUIRE, names.join(","));
         command.envs(self.urls.iter().map(|(variable, url)| (variable, url)));
+    }
+
+    /// Whether all servers are private.
+    pub(crate) fn are_ours(&self) -> bool {
+        self.urls.len() == ALL.len()
     }
 
     /// Adds to a failed test run how to get its servers back.
@@ -173,6 +179,16 @@ fn stop_all(home: &Home) -> Result {
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
+}
+
+/// Starts servers that were used before and do not run, for whoever uses them.
+fn revive() -> Result {
+    let home = Home::open("services")?;
+    let _changing = home.change()?;
+    for service in ALL.into_iter().filter(|service| !is_given(*service)) {
+        service.server(home.dir())?.start()?;
+    }
+    Ok(())
 }
 
 fn down() -> Result {

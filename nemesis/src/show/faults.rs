@@ -9,20 +9,20 @@ use pillarbox::{Outbox, RelaySettings};
 use tokio::task::JoinSet;
 
 use super::PATIENCE;
+use super::slot::{Slot, Torment};
 use super::stage::{Stage, now, wait};
 use crate::Result;
 use crate::chance::Chance;
 use crate::check::{Faults, Report};
 use crate::orders::{Orders, Writing};
-use crate::process::{Process, Program};
 use crate::settings::{MAX_UNSETTLED, hurried};
 use crate::table::Finding;
 use crate::writer::Writers;
 
-const RELAYS: u64 = 4;
+pub(super) const RELAYS: u64 = 4;
 
 /// Long enough to be renewed on a busy machine, short enough to be outlasted many times.
-const LEASE: Duration = Duration::from_secs(1);
+pub(super) const LEASE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     let span = stage.scale.pick(4, 15, 60);
@@ -36,19 +36,15 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     // So many events take their time on a machine that has other things to do.
     wait(4 * PATIENCE, async || Ok(now() >= end && stage.steps().await? >= steps)).await?;
     over.store(true, Ordering::Relaxed);
-    let (mut faults, mut relays) = (Faults::default(), Vec::new());
-    while let Some(slot) = slots.join_next().await {
-        let slot = slot??;
-        faults.extend(slot.faults);
-        relays.extend(slot.process);
-    }
-    pause_until_fenced(stage, &mut relays, &mut faults).await?;
+    let relays = gather(&mut slots).await?;
+    let mut torment = Torment::default();
+    pause_until_fenced(stage, &relays, &mut torment).await?;
     writers.stop().await?;
-    finish(stage, relays, &mut faults).await?;
-    Ok(findings(&stage.report(2, &faults).await?, &faults))
+    finish(stage, relays, &mut torment).await?;
+    Ok(findings(&stage.report(2, &torment.faults).await?, &torment.faults))
 }
 
-fn settings() -> RelaySettings {
+pub(super) fn settings() -> RelaySettings {
     RelaySettings {
         lease: LEASE,
         delivery_timeout: LEASE * 6 / 10,
@@ -57,91 +53,46 @@ fn settings() -> RelaySettings {
     }
 }
 
+/// Orders for a relay that writes a little, too.
+///
+/// One that is paused with an account's lock in its hands holds all other writers up.
+pub(super) fn orders(stage: &Stage, number: u64) -> Orders {
+    let writing = Writing { writers: 1, batch: 1, rest: 100, ..stage.writing(u64::MAX) };
+    let first = number * 1_000_003;
+    let mut orders = stage.orders("", &settings());
+    orders.writing = Some(Writing { first, ..writing });
+    orders
+}
+
 fn start_slots(stage: &Stage, over: &Arc<AtomicBool>) -> Result<JoinSet<Result<Slot>>> {
     let mut slots = JoinSet::new();
     for number in 1..=RELAYS {
-        // One that is paused with an account's lock in its hands holds all other writers up.
-        let writing = Writing { writers: 1, batch: 1, rest: 100, ..stage.writing(u64::MAX) };
-        let first = number * 1_000_003;
-        let mut orders = stage.orders("", &settings());
-        orders.writing = Some(Writing { first, ..writing });
-        let mut slot = Slot {
-            number,
-            orders,
-            program: stage.program.clone(),
-            errors: stage.place.errors(),
-            process: None,
-            started: 0,
-            faults: Faults::default(),
-        };
-        slot.start()?;
+        let slot = Slot::start(stage, number, "relay", orders(stage, number))?;
         let chance = Chance::new(stage.seed.wrapping_add(number));
         slots.spawn(slot.torment(chance, Arc::clone(over)));
     }
     Ok(slots)
 }
 
-/// One relay of the four, through all its lives.
-struct Slot {
-    number: u64,
-    orders: Orders,
-    program: Program,
-    errors: std::path::PathBuf,
-    process: Option<Process>,
-    started: u64,
-    faults: Faults,
-}
-
-impl Slot {
-    fn start(&mut self) -> Result {
-        self.started += 1;
-        self.orders.life = format!("r{}.{}", self.number, self.started);
-        self.process = Some(self.program.start("relay", &self.orders, &self.errors)?);
-        Ok(())
+/// Waits until nothing more is done to them.
+pub(super) async fn gather(slots: &mut JoinSet<Result<Slot>>) -> Result<Vec<Slot>> {
+    let mut all = Vec::new();
+    while let Some(slot) = slots.join_next().await {
+        all.push(slot??);
     }
-
-    async fn torment(mut self, mut chance: Chance, over: Arc<AtomicBool>) -> Result<Self> {
-        while !over.load(Ordering::Relaxed) {
-            tokio::time::sleep(chance.around(LEASE / 2)).await;
-            let Some(process) = self.process.take() else { return Err("no process".into()) };
-            match chance.below(3) {
-                0 => {
-                    self.faults.killed(process.life());
-                    process.kill().await?;
-                    tokio::time::sleep(Duration::from_millis(chance.below(1000))).await;
-                    self.start()?;
-                }
-                1 => {
-                    pause(&process, chance.around(LEASE * 3 / 2), &mut self.faults).await?;
-                    self.process = Some(process);
-                }
-                _ => {
-                    process.stop().await?;
-                    self.start()?;
-                }
-            }
-        }
-        Ok(self)
-    }
-}
-
-async fn pause(process: &Process, length: Duration, faults: &mut Faults) -> Result {
-    faults.paused(process.life());
-    process.pause().await?;
-    tokio::time::sleep(length).await;
-    process.resume().await
+    Ok(all)
 }
 
 /// A pause may fall where there is nothing to fence; under load, the next one or so does not.
-async fn pause_until_fenced(stage: &Stage, relays: &mut [Process], faults: &mut Faults) -> Result {
+async fn pause_until_fenced(stage: &Stage, relays: &[Slot], torment: &mut Torment) -> Result {
     let mut tail = stage.tail()?;
     wait(PATIENCE, async || {
         tail.look()?;
         if tail.fenced > 0 {
             return Ok(true);
         }
-        for process in relays.iter() {
-            pause(process, LEASE * 3 / 2, faults).await?;
+        for relay in relays {
+            torment.pause(relay.running()?, LEASE * 3 / 2).await?;
         }
         Ok(false)
     })
@@ -149,10 +100,9 @@ async fn pause_until_fenced(stage: &Stage, relays: &mut [Process], faults: &mut 
 }
 
 /// The relays write, too: they are killed for that, and others drain what is left.
-async fn finish(stage: &Stage, relays: Vec<Process>, faults: &mut Faults) -> Result {
-    for process in relays {
-        faults.killed(process.life());
-        process.kill().await?;
+async fn finish(stage: &Stage, relays: Vec<Slot>, torment: &mut Torment) -> Result {
+    for relay in relays {
+        torment.extend(relay.end().await?);
     }
     let last = stage.relay(&stage.orders("last", &settings()))?;
     stage.drained().await?;

@@ -23,6 +23,8 @@ pub struct Stage {
     pub scale: Scale,
     /// Whom to kill, and when.
     pub seed: u64,
+    /// How long a storm lasts, if not as the scale says.
+    pub seconds: Option<u64>,
     /// What relay processes run.
     pub program: Program,
     /// How many accounts there are, each a key.
@@ -37,7 +39,8 @@ impl Stage {
             _ => Place::open(set.server, &set.base, show.name(), accounts).await?,
         };
         let program = set.program.clone();
-        Ok(Self { place, scale: set.scale, seed: set.seed, program, accounts })
+        let Set { scale, seed, seconds, .. } = *set;
+        Ok(Self { place, scale, seed, seconds, program, accounts })
     }
 
     /// Kept if something is wrong with what was found, to be looked at.
@@ -108,7 +111,10 @@ impl Stage {
     /// When either cannot be read.
     pub async fn report(&self, kinds: usize, faults: &Faults) -> Result<Report> {
         let truth = self.place.bank.truth().await?;
-        Ok(Report::of(&truth, kinds, &self.place.read_log()?, faults))
+        let log = self.place.read_log()?;
+        let report = Report::of(&truth, kinds, &log, faults);
+        eprint!("{}", report.excerpt(&log));
+        Ok(report)
     }
 }
 

@@ -12,7 +12,6 @@ use crate::Result;
 use crate::bank::{Bank, Fate};
 use crate::check::{Faults, Report};
 use crate::log::Log;
-use crate::place::attach;
 use crate::proxy::{Cut, Proxy, authority};
 use crate::relay;
 use crate::settings::hurried;
@@ -60,8 +59,8 @@ impl Swept {
         let mut orders = stage.orders(life, &settings());
         orders.url = proxy.in_front_of(&stage.place.url)?;
         let log = Arc::new(Log::open(&orders.log, life)?);
-        let (store, bank) = attached(&orders.url).await?;
-        let (handle, outbox) = relay::start(&store, &log, &orders).await?;
+        let (store, bank) = relay::attached(&orders.url).await?;
+        let (handle, outbox) = relay::start(&store, &bank, &log, &orders).await?;
         self.write(&bank, &outbox, accounts).await?;
         let drained = wait(PATIENCE, async || Ok(stage.place.pending().await? == 0)).await;
         drained.map_err(|error| format!("{life}: {error}"))?;
@@ -117,16 +116,4 @@ fn settings() -> RelaySettings {
         delivery_timeout: Duration::from_secs(1),
         ..hurried()
     }
-}
-
-/// A process whose first connection fails is started again.
-async fn attached(url: &str) -> Result<(Arc<dyn pillarbox::Store>, Bank)> {
-    let mut last = None;
-    for _ in 0..ATTEMPTS {
-        match attach(url).await {
-            Ok(both) => return Ok(both),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| "never tried".into()))
 }
