@@ -47,9 +47,9 @@ create table if not exists {p}outbox_event (
     lock_token int not null default 0,
     -- There are no partial indexes: these two are null as soon as a row waits no more, so that the
     -- cost of a read does not grow with the rows that are kept.
-    pending_shard smallint generated always as (case when status in (0, 2, 4) then shard end) virtual,
+    pending_shard smallint generated always as (case when status in (0, 2, 4) then shard end) stored,
     pending_key varchar(256) generated always as
-        (case when status in (0, 2, 4) then ordering_key end) virtual,
+        (case when status in (0, 2, 4) then ordering_key end) stored,
     unique key {p}outbox_event_id (event_id),
     key {p}outbox_event_pending (pending_shard, seq),
     -- From the head of one key to the head of the next; rows without a key stand together.
