@@ -91,6 +91,11 @@ impl Report {
         check.conclude(kinds, faults)
     }
 
+    /// Whether a promise does not hold.
+    pub const fn is_broken(&self) -> bool {
+        self.lost + self.ghosts + self.inversions + self.unexplained > 0
+    }
+
     /// The last lines of the log about accounts with which something is wrong.
     pub fn excerpt(&self, log: &str) -> String {
         let account = |line: &&str| match parse(line).map(|line| line.entry) {

@@ -24,6 +24,7 @@ usage: cargo xtask <command>
                                           --seconds a storm of all of it for so long
   model                                   the protocol in every order of steps, as it is and with each
                                           rule broken
+  mutants [name]                          builds that are broken on purpose, and what notices them
   services [up|down|status|revive]        the servers of the tests; `up` prints what to export,
                                           `revive` starts again what was killed
 
@@ -41,6 +42,7 @@ pub(crate) enum Task {
     Bench(BenchOptions),
     Nemesis(NemesisOptions),
     Model,
+    Mutants(MutantsOptions),
     Services(Action),
 }
 
@@ -78,6 +80,19 @@ pub(crate) struct NemesisOptions {
     pub(crate) after: After,
 }
 
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct MutantsOptions {
+    /// One, or all.
+    pub(crate) names: Vec<String>,
+    pub(crate) after: After,
+}
+
+impl From<TestOptions> for MutantsOptions {
+    fn from(TestOptions { names, after }: TestOptions) -> Self {
+        Self { names, after }
+    }
+}
+
 /// What happens to the servers when the run ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) enum After {
@@ -107,6 +122,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
         "bench" => bench(args).map(Task::Bench),
         "nemesis" => Ok(Task::Nemesis(nemesis(args))),
         "model" => nothing_more(args).map(|()| Task::Model),
+        "mutants" => test(args).map(|options| Task::Mutants(options.into())),
         "services" => services(args).map(Task::Services),
         other => Err(unknown("command", other)),
     }

@@ -12,6 +12,7 @@ mod command;
 mod conformance;
 mod metadata;
 mod model;
+mod mutants;
 mod nemesis;
 mod services;
 mod step;
@@ -49,6 +50,7 @@ fn run(task: Task) -> Result {
         Task::Bench(options) => bench::run(&options),
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Model => model::run(),
+        Task::Mutants(options) => mutants::run(&options),
         Task::Services(action) => services::run(action),
     }
 }

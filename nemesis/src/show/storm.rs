@@ -151,7 +151,7 @@ impl Outcome {
         }
         found.push(match self.crashed {
             Some(crashed) => Finding::fired("kills of the server", crashed).key("server_kills"),
-            None => Finding::told("kills of the server", "none: it is not ours to kill"),
+            None => Finding::told("kills of the server", "none that is ours to kill"),
         });
         found
     }

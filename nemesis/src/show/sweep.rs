@@ -34,6 +34,10 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
                 .await?
             {
                 number += stride;
+                let report = stage.report(2, &swept.faults).await?;
+                if report.is_broken() {
+                    return Ok(swept.findings(&report));
+                }
             }
         }
     }
@@ -48,6 +52,7 @@ struct Swept {
     unknown: u64,
     refused: u64,
     slowest: Duration,
+    last: String,
 }
 
 impl Swept {
@@ -69,6 +74,7 @@ impl Swept {
         let was_cut = proxy.chunks() >= number;
         if was_cut {
             self.cuts += 1;
+            life.clone_into(&mut self.last);
             self.faults.paused(life);
             self.slowest = self.slowest.max(begun.elapsed());
         }
@@ -94,6 +100,7 @@ impl Swept {
     fn findings(&self, report: &Report) -> Vec<Finding> {
         vec![
             Finding::promise("connections cut", self.cuts, "> 0", self.cuts > 0),
+            Finding::told("the last cut", &self.last),
             Finding::told("transactions that failed, and were tried again", self.refused),
             Finding::told("commits whose answer was lost", self.unknown),
             Finding::told("events committed", report.committed),

@@ -1,0 +1,212 @@
+//! The mutants: which lines are changed to what, and who is to notice.
+
+use crate::Result;
+
+/// A build that is broken on purpose.
+#[derive(Debug)]
+pub(super) struct Mutant {
+    pub(super) name: &'static str,
+    /// What it does wrong.
+    pub(super) what: &'static str,
+    pub(super) edits: &'static [Edit],
+    pub(super) catch: Catch,
+}
+
+/// A text that is there once, and what is put in its place.
+#[derive(Debug)]
+pub(super) struct Edit {
+    pub(super) file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+/// Who is to notice.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Catch {
+    /// A show, with its options.
+    Show(&'static [&'static str]),
+    /// The tests whose name has this in it.
+    Tests(&'static str),
+}
+
+impl Catch {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Show(words) => words.last().copied().unwrap_or("show"),
+            Self::Tests(name) => name,
+        }
+    }
+}
+
+impl Edit {
+    pub(super) fn apply(&self, text: &str) -> Result<String> {
+        if text.matches(self.from).count() == 1 {
+            return Ok(text.replacen(self.from, self.to, 1));
+        }
+        Err(format!("{} has not this, or more than once:\n{}", self.file, self.from).into())
+    }
+}
+
+pub(super) const STORM: Catch =
+    Catch::Show(&["--quick", "--store", "postgres", "--seconds", "20", "storm"]);
+const ROLLING: Catch = Catch::Show(&["--quick", "--store", "postgres", "rolling"]);
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "settle-before-deliver",
+        what: "an event is settled while its listener still works on it",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/deliver.rs",
+            from: "let outcome = self.listener.hear(self.cx.clone(), self.courier.listeners.rules()).await;",
+            to: "let late = Arc::clone(&self);
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                late.listener.hear(late.cx.clone(), late.courier.listeners.rules()).await.ok();
+            });
+            let outcome: layer::Outcome = Ok(());",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "failures-are-successes",
+        what: "a batch is acknowledged whole, whatever became of each event",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/retry.rs",
+            from: "let Err(failure) = delivered.outcome else {",
+            to: "let Err(failure) = delivered.outcome.or(Ok::<(), &Failed>(())) else {",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "two-of-a-key-at-once",
+        what: "the next event of a key starts beside the one before",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/board/lane.rs",
+            from: "if self.busy.is_some() || self.parked.is_some() {",
+            to: "if self.parked.is_some() {",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "purge-of-what-waits",
+        what: "the purge goes by age alone",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/store/postgres/sql/admin.rs",
+            from: "pub(in super::super) const PURGE_DONE: &str = purge_final!(\"1\", \"(1)\");",
+            to: "pub(in super::super) const PURGE_DONE: &str = \"
+delete from {p}outbox_event
+where ctid = any(array(
+        select ctid from {p}outbox_event
+        where status in (0, 1, 2) and created_at < clock_timestamp() - $1 * interval '1 microsecond'
+        limit $2
+    ))\";",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "rows-of-dead-writers",
+        what: "a hot row whose writer died is never taken over",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/hot.rs",
+            from: "        if lapsed.is_empty() {\n            return;",
+            to: "        if lapsed.len() < usize::MAX {\n            return;",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "inbox-forgets",
+        what: "the inbox lets every arrival have its effect",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/tx/sqlx/postgres.rs",
+            from: "if noted.rows_affected() == 1 {",
+            to: "if noted.rows_affected() <= 1 {",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "hot-before-older",
+        what: "the hot path does not look for older events of the key",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/tx/sqlx/postgres.rs",
+            from: "and older.status + 0 in (0, 2, 4)",
+            to: "and older.status + 0 in (9)",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "hand-over-at-once",
+        what: "a shard is given back while events of it are in delivery",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/board/drain.rs",
+            from: "self.hand.of_shard(**shard) == 0;",
+            to: "self.hand.of_shard(**shard) < u32::MAX;",
+        }],
+        catch: ROLLING,
+    },
+    Mutant {
+        name: "unknown-is-committed",
+        what: "a commit whose answer was lost is handed over as if it had happened",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/emit/outbox_tx.rs",
+            from: "Err(error) if error.kind() == ErrorKind::CommitUnknown => {}",
+            to: "Err(error) if error.kind() == ErrorKind::CommitUnknown => self.committed(),",
+        }],
+        catch: Catch::Show(&["--store", "postgres", "sweep"]),
+    },
+    Mutant {
+        name: "settle-without-fence",
+        what: "a settle does not ask whose the shard is",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/store/sqlite/sql.rs",
+            from: "where shard = ?2 and owner = ?4 and epoch = \",\n            $epoch,",
+            to: "where shard = ?2 and ?4 is not null and epoch >= 0 * \",\n            $epoch,",
+        }],
+        catch: Catch::Tests("sqlite::fence"),
+    },
+    Mutant {
+        name: "late-commits-are-passed",
+        what: "a read above a floor does not say what waits below it",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/store/postgres/read.rs",
+            from: "behind: columns.next()?,",
+            to: "behind: columns.next::<bool>()? && seq.0 < 0,",
+        }],
+        catch: Catch::Tests("postgres::order"),
+    },
+    Mutant {
+        name: "settle-without-token",
+        what: "a verdict still under way swallows an operator's replay",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/store/memory/state.rs",
+            from: "event.is_open() && event.token == settlement.token && event.shard == settlement.shard",
+            to: "event.is_open() && event.shard == settlement.shard",
+        }],
+        catch: Catch::Tests("memory::replay"),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::root;
+
+    #[test]
+    fn every_mutant_fits_the_tree() {
+        for mutant in MUTANTS {
+            for edit in mutant.edits {
+                let text = std::fs::read_to_string(root().join(edit.file)).unwrap();
+                assert_ne!(edit.apply(&text).unwrap(), text, "{}", mutant.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_mutant_has_a_name_of_its_own() {
+        let mut names: Vec<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+        names.sort_unstable();
+        names.dedup();
+
+        assert_eq!(names.len(), MUTANTS.len());
+        assert!(names.len() >= 10);
+    }
+}
