@@ -192,6 +192,7 @@ on_every_store! {
         in_order_a_key_is_delivered_one_by_one,
     }
     row_lease {
+        a_stop_gives_a_suspect_back_that_is_being_counted,
         a_lapsed_lease_is_claimed_and_its_verdict_is_fenced,
         a_living_lease_is_left_alone,
         a_verdict_that_comes_too_late_changes_nothing,

@@ -83,7 +83,11 @@ impl Inbox {
     /// transaction: a note that commits before its effect would lose the effect.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the note may or may not be in the transaction: roll it back.
+    /// Dropped half-way, the note may or may not be in the transaction: roll it back. A listener
+    /// is dropped at its `delivery_timeout`: begin its transaction with
+    /// [`Outbox::begin`](crate::Outbox::begin), which may be dropped anywhere. One of sqlx's own
+    /// that is dropped while it begins stays open in the pool on PostgreSQL, and what comes next
+    /// over that connection commits or is lost with it.
     pub async fn accept(
         &self,
         tx: impl Tx,

@@ -327,7 +327,7 @@ pub struct Pending {
     /// when it is due. A claim gives a lease, and counts none.
     pub due_in: Duration,
     /// Whether a lease on it has run out. Read, it must be [reclaimed](Store::reclaim) first;
-    /// claimed, its last owner may have died of it.
+    /// claimed, its last owner may have died of it, or an owner before that was counted.
     pub lapsed: bool,
     /// Whether an older row of its key waits at or below the floor of this read, in the same
     /// snapshot: then this one must not be started.

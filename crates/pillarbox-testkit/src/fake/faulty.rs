@@ -54,6 +54,8 @@ pub enum Call {
     Ring,
     /// `reclaim`.
     Reclaim,
+    /// `suspect`.
+    Suspect,
 }
 
 /// How a call goes wrong.
@@ -232,7 +234,7 @@ impl Store for FaultyStore {
     }
 
     async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
-        self.inner.suspect(suspects).await
+        self.pass(Call::Suspect, self.inner.suspect(suspects)).await
     }
 
     async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {

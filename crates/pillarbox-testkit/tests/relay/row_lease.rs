@@ -6,11 +6,12 @@ use std::time::Duration;
 use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{
     Claim, ClaimMode, Mode, Order, Pending, Read, RowLease, RowVerdict, SettleRows, ShardRead,
-    Status,
+    Status, Suspects,
 };
 use pillarbox::{
-    ErrorText, EventId, Outbox, OwnerId, RelaySettings, Seq, ShardId, Store, Token, Verdict,
+    ErrorText, EventId, Outbox, OwnerId, Relay, RelaySettings, Seq, ShardId, Store, Token, Verdict,
 };
+use pillarbox_testkit::fake::{Call, FaultyStore, Side};
 
 use crate::fixture::{Place, Script, free, keyed, next, relay, wait_for};
 use crate::observe::soon;
@@ -68,6 +69,30 @@ async fn leased(store: &dyn Store) -> usize {
 async fn settle(store: &dyn Store, owner: OwnerId, row: RowLease, verdict: Verdict) -> Vec<Seq> {
     let verdicts = vec![RowVerdict { row, verdict, settled_by: None }];
     store.settle_rows(&SettleRows { owner, verdicts }).await.unwrap()
+}
+
+/// One that was counted before would be begun alone; a stop comes first, and it is not kept.
+pub(crate) async fn a_stop_gives_a_suspect_back_that_is_being_counted(place: &Place) {
+    place.commit(&Outbox::new(), vec![free(1)]).await;
+    let dead = Hand::new(place).await;
+    let rows: Vec<RowLease> = dead.claim(Duration::ZERO).await.iter().map(RowLease::from).collect();
+    place.store().suspect(&Suspects { rows, below: 1 }).await.unwrap();
+    let store = FaultyStore::new(place.store());
+    let mut count = store.hold(Call::Suspect, Side::Before);
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = Relay::shared(Arc::new(store), listeners).settings(patient());
+    let handle = relay.spawn().await.unwrap();
+    count.reached().await;
+
+    let stopping = tokio::spawn(handle.stop());
+    tokio::task::yield_now().await;
+    count.release();
+    stopping.await.unwrap().unwrap();
+
+    assert!(hears.try_recv().is_err());
+    assert_eq!(leased(&*place.store()).await, 0);
+    let again = Hand::beside_a_relay(place).claim(Duration::from_secs(60)).await;
+    assert!(again[0].lapsed, "it was counted");
 }
 
 /// As after a kill: the row is another's, and the first one's verdict comes too late.

@@ -12,7 +12,7 @@ impl From<sqlx::Error> for Error {
                 (ErrorKind::Unavailable, "the database is out of reach".to_owned())
             }
             // A connection that ends while TLS is spoken of is told in this way.
-            sqlx::Error::Protocol(_) => {
+            sqlx::Error::Protocol(said) if said.contains("SSLRequest") => {
                 (ErrorKind::Unavailable, "the connection to the database broke".to_owned())
             }
             sqlx::Error::PoolClosed => {
@@ -135,5 +135,7 @@ mod tests {
         let cut = sqlx::Error::Protocol("unexpected response from SSLRequest: 0x00".to_owned());
 
         assert!(Error::from(cut).is_transient());
+        let lasting = sqlx::Error::Protocol("unknown authentication plugin".to_owned());
+        assert_eq!(Error::connecting(lasting).kind(), ErrorKind::Configuration);
     }
 }

@@ -1,6 +1,6 @@
 //! Leases of rows: prolonged and given back by the hands that have them.
 
-use pillarbox::store::Pending;
+use pillarbox::store::{Pending, RowLease, Suspects};
 use pillarbox::{Token, Verdict};
 
 use crate::backend::Backend;
@@ -103,6 +103,11 @@ pub async fn a_released_row_is_due_at_once<B: Backend>(backend: &B) {
     assert!(!again[0].lapsed, "nobody died of it");
     assert_eq!(again[0].attempts, 0, "nothing was tried");
     assert!(first.renew(&rows, HOUR).await.is_empty());
+
+    let counted = vec![RowLease::from(&again[0])];
+    backend.store().suspect(&Suspects { rows: counted, below: 1 }).await.unwrap();
+    other.release(&again).await;
+    assert!(first.claim().await[0].lapsed, "somebody may have: it was counted");
 }
 
 /// A row is given back once.

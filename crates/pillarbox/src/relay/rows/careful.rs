@@ -55,6 +55,10 @@ impl RowEngine {
                 _ => self.work.writes.give_back([waiting.tenure.row]),
             }
         }
+        if self.work.is_stopping {
+            // Those that were counted before would wait to be alone.
+            self.leave_suspects();
+        }
     }
 
     /// Gives those back that are not to be counted here any more.

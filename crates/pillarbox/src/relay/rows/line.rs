@@ -75,22 +75,31 @@ impl Waiting {
     }
 }
 
-/// Two lines, from memory and from the table, of which the workers take in turn.
+/// Two lines, from memory and from the table, of which the workers take in turn; and suspects, which
+/// come first and are not given back, for that would clear them.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     hot: VecDeque<Waiting>,
     table: VecDeque<Waiting>,
+    suspects: VecDeque<Waiting>,
     in_a_row: u32,
 }
 
 impl Line {
     pub(super) fn push(&mut self, waiting: Waiting) {
-        let line = if waiting.is_hot() { &mut self.hot } else { &mut self.table };
+        let line = match () {
+            () if waiting.is_hot() => &mut self.hot,
+            () if waiting.is_suspect() => &mut self.suspects,
+            () => &mut self.table,
+        };
         line.push_back(waiting);
     }
 
     /// The next to start; two of three are hot at most while the table has something.
     pub(super) fn next(&mut self) -> Option<Waiting> {
+        if let Some(suspect) = self.suspects.pop_front() {
+            return Some(suspect);
+        }
         let is_turn_of_hot = self.in_a_row < IN_A_ROW || self.table.is_empty();
         if let Some(waiting) = self.hot.pop_front_if(|_| is_turn_of_hot) {
             self.in_a_row += 1;
@@ -107,7 +116,7 @@ impl Line {
 
     /// How many of the table wait.
     pub(super) fn claimed(&self) -> usize {
-        self.table.len()
+        self.table.len() + self.suspects.len()
     }
 
     /// Since when the one has waited that has waited longest.
@@ -129,17 +138,18 @@ impl Line {
 
     /// Takes all of them out.
     pub(super) fn take_all(&mut self) -> Vec<RowLease> {
-        let both = self.hot.drain(..).chain(self.table.drain(..));
-        both.map(|waiting| waiting.tenure.row).collect()
+        let all = self.hot.drain(..).chain(self.table.drain(..)).chain(self.suspects.drain(..));
+        all.map(|waiting| waiting.tenure.row).collect()
     }
 
     /// Forgets those that are another's by now.
     pub(super) fn drop_lost(&mut self) {
         self.hot.retain(|waiting| !waiting.tenure.is_lost());
         self.table.retain(|waiting| !waiting.tenure.is_lost());
+        self.suspects.retain(|waiting| !waiting.tenure.is_lost());
     }
 
     pub(super) fn tenures(&self) -> impl Iterator<Item = &Arc<RowTenure>> {
-        self.hot.iter().chain(&self.table).map(|waiting| &waiting.tenure)
+        self.hot.iter().chain(&self.table).chain(&self.suspects).map(|waiting| &waiting.tenure)
     }
 }

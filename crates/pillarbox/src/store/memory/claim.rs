@@ -22,7 +22,8 @@ impl State {
         let mut claimed = Vec::new();
         for (_, _, seq) in due {
             if let Some(event) = self.events.get_mut(&seq) {
-                let lapsed = event.lease.replace((claim.owner.clone(), until)).is_some();
+                let had_one = event.lease.replace((claim.owner.clone(), until)).is_some();
+                let lapsed = had_one || event.crashes > 0;
                 event.advance();
                 claimed.push(Pending { lapsed, ..event.pending(seq, now) });
             }

@@ -12,10 +12,17 @@ pub(super) mod claim;
 /// What a row is read with, apart from the head of its key. A date that is none is due.
 macro_rules! pending_columns {
     () => {
-        "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
+        pending_columns!("coalesce(e.locked_until <= utc_timestamp(6), false)")
+    };
+    ($lapsed:literal) => {
+        concat!(
+            "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
     coalesce(timestampdiff(microsecond, utc_timestamp(6),
         greatest(e.available_at, coalesce(e.locked_until, e.available_at))), 0) as due_in,
-    coalesce(e.locked_until <= utc_timestamp(6), false) as lapsed, "
+    ",
+            $lapsed,
+            " as lapsed, "
+        )
     };
 }
 

@@ -56,7 +56,7 @@ straight_join {p}outbox_event e force index (primary) on e.seq = h.seq"
 /// Locks candidates one by one until there are enough; `skip locked` lets claims pass each other.
 pub(in super::super) const CLAIM_PICK: &str = concat!(
     "select ",
-    pending_columns!(),
+    pending_columns!("(e.locked_until is not null or e.crashes > 0)"),
     "null as head, ",
     event_columns!(),
     "

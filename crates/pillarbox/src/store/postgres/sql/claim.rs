@@ -41,7 +41,8 @@ with due as materialized (
     select e.place, e.seq, e.is_lapsed
     from unnest($2::smallint[]) as want (shard)
     cross join lateral (
-        select e.ctid as place, e.seq, e.locked_until is not null as is_lapsed
+        select e.ctid as place, e.seq,
+            e.locked_until is not null or e.crashes > 0 as is_lapsed
         from {p}outbox_event e
         where e.shard = want.shard and e.status in (0, 2) and ",
     due!(),
@@ -86,7 +87,8 @@ with due as materialized (
         select e.place, e.seq, e.is_lapsed
         from head
         cross join lateral (
-            select e.ctid as place, e.seq, e.locked_until is not null as is_lapsed
+            select e.ctid as place, e.seq,
+            e.locked_until is not null or e.crashes > 0 as is_lapsed
             from {p}outbox_event e
             where e.shard = want.shard and e.seq = head.seq and e.status in (0, 2) and ",
     due!(),
@@ -96,7 +98,8 @@ with due as materialized (
         union all
         select e.place, e.seq, e.is_lapsed
         from (
-            select e.ctid as place, e.seq, e.locked_until is not null as is_lapsed
+            select e.ctid as place, e.seq,
+            e.locked_until is not null or e.crashes > 0 as is_lapsed
             from {p}outbox_event e
             where e.shard = want.shard and e.ordering_key is null and e.status + 0 in (0, 2) and ",
     due!(),

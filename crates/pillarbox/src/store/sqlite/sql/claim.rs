@@ -20,7 +20,7 @@ macro_rules! due {
 /// One shard's due rows.
 pub(in super::super) const LOOK: &str = concat!(
     "
-select e.seq, e.locked_until is not null
+select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
 where e.shard = +?1 and ",
     due!(),
@@ -47,7 +47,7 @@ with recursive head (ordering_key) as (
     from head
     where head.ordering_key is not null
 )
-select e.seq, e.locked_until is not null
+select e.seq, e.locked_until is not null or e.crashes > 0
 from head
 cross join {p}outbox_event e on e.seq = (
     select o.seq
@@ -59,7 +59,7 @@ where e.status in (0, 2) and ",
     free!(),
     "
 union all
-select e.seq, e.locked_until is not null
+select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
 where e.shard = +?1 and e.ordering_key is null and ",
     due!(),
