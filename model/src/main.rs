@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         let found = match run.expected {
             Expected::Holds => "all promises hold".to_owned(),
             Expected::Breaks(promise) => format!("breaks: {promise}"),
+            Expected::Stuck => "not everything is delivered".to_owned(),
         };
         let found = if is_as_expected { found } else { format!("NOT AS EXPECTED: {outcome:?}") };
         let (states, took) = (outcome.states, outcome.took.as_secs_f64());

@@ -28,6 +28,10 @@ pub(crate) struct Rules {
     pub(crate) deadline: bool,
     /// A shard is given back when nothing of it is under way.
     pub(crate) drain: bool,
+    /// An event is settled when it was delivered, not before.
+    pub(crate) delivers_first: bool,
+    /// A lease that has run out is taken over.
+    pub(crate) takeover: bool,
     /// Whether commits are handed over, and how.
     pub(crate) hot: Option<hot::Rules>,
 }
@@ -49,6 +53,8 @@ impl Rules {
         fence: Fence::Locks,
         deadline: true,
         drain: true,
+        delivers_first: true,
+        takeover: true,
         hot: None,
     };
 
@@ -195,7 +201,8 @@ impl Model for Relays {
 
 impl Protocol for Relays {
     fn is_fault(&self, step: &Step) -> bool {
-        matches!(step, Step::Lapse | Step::Crash(_))
+        // A move and a rollback need not happen either, and must not be what saves us.
+        matches!(step, Step::Lapse | Step::Crash(_) | Step::Drain(_) | Step::RollBack(_))
     }
 
     fn is_over(&self, state: &State) -> bool {

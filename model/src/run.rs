@@ -26,6 +26,8 @@ pub enum Expected {
     Holds,
     /// This promise is broken.
     Breaks(&'static str),
+    /// Something is never delivered.
+    Stuck,
 }
 
 /// What a run has found.
@@ -54,6 +56,7 @@ impl Run {
     pub fn is_as_expected(&self, outcome: &Outcome) -> bool {
         match self.expected {
             Expected::Holds => outcome.broken.is_empty() && outcome.stuck.is_none(),
+            Expected::Stuck => outcome.broken.is_empty() && outcome.stuck.is_some(),
             Expected::Breaks(promise) => outcome.broken.iter().any(|(name, _)| *name == promise),
         }
     }
@@ -115,6 +118,18 @@ fn shard_runs() -> Vec<Run> {
         breaks(MODEL, "deliveries start after the lease", "no unexplained duplicate", || {
             explore(&relays(2, Rules { deadline: false, ..Rules::KEPT }, ONE_LAPSE))
         }),
+        breaks(MODEL, "settled before it is delivered", "no loss", || {
+            explore(&relays(2, Rules { delivers_first: false, ..Rules::KEPT }, NOTHING))
+        }),
+        Run {
+            model: MODEL,
+            name: "nobody takes over, a crash",
+            expected: Expected::Stuck,
+            explore: || {
+                let chances = Chances { crashes: 1, ..NOTHING };
+                explore(&relays(2, Rules { takeover: false, ..Rules::KEPT }, chances))
+            },
+        },
         breaks(MODEL, "a hand-over that does not wait", "no unexplained duplicate", || {
             explore(&relays(2, Rules { drain: false, ..Rules::KEPT }, ONE_MOVE))
         }),

@@ -35,7 +35,7 @@ impl Relays {
             }
         };
         let is_owner = relay.held.is_some_and(|epoch| state.is_owner(number, epoch));
-        let is_free = state.shard.owner.is_none() || state.shard.is_lapsed;
+        let is_free = state.shard.owner.is_none() || (state.shard.is_lapsed && self.rules.takeover);
         let has_nothing = relay.under_way.is_none() && relay.unsettled.is_empty();
         may(relay.held.is_none() && is_free && has_nothing, Step::Take(number));
         may(is_owner && state.shard.is_lapsed, Step::Renew(number));
@@ -96,7 +96,7 @@ impl Relays {
             }
             Step::TakeIn { relay, floor_rises } => self.take_in(state, relay, floor_rises),
             Step::Start(number) => self.start(&mut state.relays[number]),
-            Step::Deliver(number) => state.deliver(number),
+            Step::Deliver(number) => self.deliver(state, number),
             Step::Look(number) => {
                 let passes = state.is_first_fenced_in(number);
                 state.relays[number].looked = Some(passes);
@@ -153,7 +153,22 @@ impl Relays {
         if let Some((event, epoch)) = self.next_start(relay).zip(relay.held) {
             relay.lane &= !bit(event);
             relay.under_way = Some((event, epoch));
+            relay.unsettled.extend((!self.rules.delivers_first).then_some((event, epoch)));
         }
+    }
+
+    fn deliver(&self, state: &mut State, number: usize) {
+        let relay = &mut state.relays[number];
+        let Some((event, epoch)) = relay.under_way.take() else { return };
+        relay.unsettled.extend(self.rules.delivers_first.then_some((event, epoch)));
+        let at = usize::from(event);
+        state.seen.ghost |= !matches!(state.rows[at], Row::New | Row::Done);
+        let delivered = &mut state.seen.delivered;
+        let is_first = delivered[at] == 0;
+        let older = delivered[..at].iter().zip(&state.rows[..at]);
+        let passes_one = older.into_iter().any(|(times, row)| *times == 0 && *row != Row::Gone);
+        state.seen.inverted |= is_first && passes_one;
+        delivered[at] += 1;
     }
 
     fn settle(&self, state: &mut State, number: usize) {
@@ -198,19 +213,6 @@ impl State {
         if held.is_some_and(|epoch| self.is_owner(number, epoch)) {
             (self.shard.owner, self.shard.is_lapsed) = (None, false);
         }
-    }
-
-    fn deliver(&mut self, number: usize) {
-        let Some((event, epoch)) = self.relays[number].under_way.take() else { return };
-        self.relays[number].unsettled.push((event, epoch));
-        let at = usize::from(event);
-        self.seen.ghost |= !matches!(self.rows[at], Row::New | Row::Done);
-        let delivered = &mut self.seen.delivered;
-        let is_first = delivered[at] == 0;
-        let older = delivered[..at].iter().zip(&self.rows[..at]);
-        let passes_one = older.into_iter().any(|(times, row)| *times == 0 && *row != Row::Gone);
-        self.seen.inverted |= is_first && passes_one;
-        delivered[at] += 1;
     }
 
     /// Whether the relay has the shard still as it had when it started what it is to settle.
