@@ -16,7 +16,7 @@ struct Done {
 }
 
 impl Faults {
-    /// It was paused for longer than its lease.
+    /// It was paused for longer than its lease, or its network was disturbed.
     pub fn paused(&mut self, life: &str) {
         self.0.entry(life.to_owned()).or_default().pauses += 1;
     }

@@ -11,9 +11,12 @@ use std::process::ExitCode;
 use nemesis::place::Server;
 use nemesis::process::Program;
 use nemesis::show::{Scale, Set, Show};
-use nemesis::table::{Verdict, json, text};
+use nemesis::table::{Finding, Verdict, json, text};
 use nemesis::{Result, relay};
 use serde_json::Value;
+
+const USAGE: &str =
+    "usage: nemesis show [--quick] [--store NAME] [--seed N] [--seconds N] [--json FILE] [show…]";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -35,7 +38,7 @@ async fn run(args: &[String]) -> Result<ExitCode> {
         }
         [role, orders] if role == "write" => relay::write(serde_json::from_str(orders)?).await?,
         [role, options @ ..] if role == "show" => return show(&Options::parse(options)?).await,
-        _ => return Err("usage: nemesis show [--quick] [--store NAME] [--seed N] [show…]".into()),
+        _ => return Err(USAGE.into()),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -54,7 +57,7 @@ async fn show(options: &Options) -> Result<ExitCode> {
                 seconds: options.seconds,
                 program: Program::new(std::env::current_exe()?),
             };
-            let found = show.run(&set).await?;
+            let found = show.run(&set).await.unwrap_or_else(|error| vec![Finding::failed(&*error)]);
             let title = format!("{}, {}, seed {}", show.name(), server.name(), options.seed);
             print!("{}", text(&title, &found));
             let mut report = json(&found);

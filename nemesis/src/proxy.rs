@@ -279,15 +279,16 @@ mod tests {
         assert!(say(&mut connect(&proxy).await).await.map_or(true, |answer| answer.is_empty()));
     }
 
-    #[test]
-    fn the_port_of_a_url_is_exchanged_and_nothing_else() {
-        let cases = [
-            ("postgres://me:5432@127.0.0.1:5432/a?x=5432", "127.0.0.1:5432"),
-            ("mysql://root@localhost:3306/test", "localhost:3306"),
-        ];
-        for (url, expected) in cases {
-            assert_eq!(authority(url).unwrap(), expected);
-        }
-        assert!(authority("postgres:///test").is_err());
+    #[tokio::test]
+    async fn the_port_of_a_url_is_exchanged_and_nothing_else() {
+        let url = "postgres://me:5432@127.0.0.1:5432/a?x=5432";
+        let proxy = Proxy::start(authority(url).unwrap(), None).await.unwrap();
+
+        let by_way_of_it = proxy.in_front_of(url).unwrap();
+
+        let expected = format!("postgres://me:5432@127.0.0.1:{}/a?x=5432", proxy.port);
+        assert_eq!(by_way_of_it, expected);
+        assert_eq!(authority("mysql://root@localhost:3306/test").unwrap(), "localhost:3306");
+        assert!(proxy.in_front_of("postgres:///test").is_err());
     }
 }

@@ -63,6 +63,11 @@ impl Finding {
         Self::promise(what, count, "> 0", count > 0)
     }
 
+    /// It could not be carried through.
+    pub fn failed(error: &dyn std::error::Error) -> Self {
+        Self::promise(format!("error: {error}"), "", "", false).key("error")
+    }
+
     /// Has this name in JSON.
     #[must_use]
     pub const fn key(mut self, key: &'static str) -> Self {

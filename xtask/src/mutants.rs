@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::list::{Catch, MUTANTS, Mutant, STORM};
+use self::list::{Catch, MUTANTS, Mutant};
 use crate::{
     Result,
     args::MutantsOptions,
@@ -24,8 +24,11 @@ use crate::{
     table::Table,
 };
 
-/// What has not ended by then does not drain, or hangs: that is caught, too.
+/// What has not ended by then does not drain, or hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A healthy sweep takes its time.
+const LONG_PATIENCE: Duration = Duration::from_secs(400);
 
 /// `cargo xtask mutants`.
 pub(crate) fn run(options: &MutantsOptions) -> Result {
@@ -37,7 +40,7 @@ pub(crate) fn run(options: &MutantsOptions) -> Result {
     }
     let services = Services::up(options.after)?;
     let nursery = Nursery::open()?;
-    nursery.control(&services)?;
+    nursery.control(&mutants, &services)?;
     let mut table = Table::new(["mutant", "what is broken", "caught by", "s"]);
     let mut survivors = Vec::new();
     for mutant in mutants {
@@ -75,12 +78,16 @@ impl Nursery {
     }
 
     /// What notices a build that is not broken notices nothing.
-    fn control(&self, services: &Services) -> Result {
-        eprintln!("==> the tree as it is");
-        match self.hunt(STORM, services)? {
-            (None, _) => Ok(()),
-            (Some(caught), _) => Err(format!("nothing is broken, and still: {caught}").into()),
+    fn control(&self, mutants: &[&Mutant], services: &Services) -> Result {
+        let mut catches: Vec<Catch> = mutants.iter().map(|mutant| mutant.catch).collect();
+        catches.dedup();
+        for catch in catches {
+            eprintln!("==> the tree as it is: {}", catch.name());
+            if let (Some(caught), _) = self.hunt(catch, LONG_PATIENCE, services)? {
+                return Err(format!("nothing is broken, and still: {caught}").into());
+            }
         }
+        Ok(())
     }
 
     /// Who caught it, if somebody did, and how long that took without the build.
@@ -90,21 +97,26 @@ impl Nursery {
             let changed = edit.apply(&fs::read_to_string(root().join(edit.file))?)?;
             fs::write(file, changed)?;
         }
-        let caught = self.hunt(mutant.catch, services);
+        let caught = self.hunt(mutant.catch, PATIENCE, services);
         for edit in mutant.edits {
             fs::copy(root().join(edit.file), self.tree.join(edit.file))?;
         }
         caught
     }
 
-    fn hunt(&self, catch: Catch, services: &Services) -> Result<(Option<String>, Duration)> {
+    fn hunt(
+        &self,
+        catch: Catch,
+        patience: Duration,
+        services: &Services,
+    ) -> Result<(Option<String>, Duration)> {
         match catch {
             Catch::Show(words) => {
                 output(&mut self.cargo("build -q -p nemesis"))?;
                 let mut show = Command::new(self.target.join("debug/nemesis"));
                 show.arg("show").args(words);
                 services.announce_to(&mut show);
-                let (said, took) = ended(&mut show)?;
+                let (said, took) = ended(&mut show, patience)?;
                 Ok((told(&said).map(|it| format!("{}: {it}", catch.name())), took))
             }
             Catch::Tests(name) => {
@@ -113,7 +125,7 @@ impl Nursery {
                     self.cargo("nextest run -p pillarbox-testkit --all-features --retries 0");
                 tests.arg(name);
                 services.announce_to(&mut tests);
-                let (said, took) = ended(&mut tests)?;
+                let (said, took) = ended(&mut tests, patience)?;
                 let failed = said.lines().find(|line| line.trim_start().starts_with("FAIL"));
                 let test = failed.and_then(|line| line.split_whitespace().last());
                 Ok((test.map(|test| format!("test {test}")), took))
@@ -149,7 +161,8 @@ fn copy(from: &Path, to: &Path) -> Result {
 }
 
 /// What a command says until it ends; one that does not end in time is killed, and says so.
-fn ended(command: &mut Command) -> Result<(String, Duration)> {
+#[expect(clippy::disallowed_methods, reason = "processes live in real time")]
+fn ended(command: &mut Command, patience: Duration) -> Result<(String, Duration)> {
     let start = Instant::now();
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -166,7 +179,7 @@ fn ended(command: &mut Command) -> Result<(String, Duration)> {
     });
     let mut is_late = false;
     while child.try_wait()?.is_none() {
-        is_late = start.elapsed() > PATIENCE;
+        is_late = start.elapsed() > patience;
         if is_late {
             child.kill()?;
             break;
@@ -176,7 +189,7 @@ fn ended(command: &mut Command) -> Result<(String, Duration)> {
     child.wait()?;
     let took = start.elapsed();
     let said = [reading, complaining].map(|it| it.join().unwrap_or_default()).concat();
-    let late = format!("error: something is stuck after {PATIENCE:?}\n");
+    let late = format!("error: something is stuck after {patience:?}\n");
     Ok((if is_late { said + "\n" + &late } else { said }, took))
 }
 

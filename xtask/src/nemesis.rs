@@ -15,12 +15,13 @@ pub(crate) fn run(options: &NemesisOptions) -> Result {
     let mut steps = Steps::default();
     steps.run("build", cargo("build --release -p nemesis"))?;
     let target = Metadata::load()?.target_directory()?;
-    let services = Services::up(options.after)?;
+    let mut services = Services::up(options.after)?;
 
     let mut nemesis = Command::new(target.join("release/nemesis"));
     nemesis.arg("show").args(&options.words);
     services.announce_to(&mut nemesis);
-    if services.are_ours() {
+    // A server that is killed is killed for everybody.
+    if services.are_ours_alone()? {
         nemesis.env(REVIVE, env::current_exe()?);
     }
     steps.run("nemesis", nemesis).map_err(|error| services.explain(&*error))

@@ -115,9 +115,16 @@ impl Services {
         command.envs(self.urls.iter().map(|(variable, url)| (variable, url)));
     }
 
-    /// Whether all servers are private.
-    pub(crate) fn are_ours(&self) -> bool {
-        self.urls.len() == ALL.len()
+    /// Whether all servers are private, and nobody else uses them.
+    pub(crate) fn are_ours_alone(&mut self) -> Result<bool> {
+        let Some(private) = self.private.as_mut().filter(|_| self.urls.len() == ALL.len()) else {
+            return Ok(false);
+        };
+        let _changing = private.home.change()?;
+        drop(private.using.take());
+        let is_alone = !private.home.is_in_use()?;
+        private.using = Some(private.home.enter()?);
+        Ok(is_alone)
     }
 
     /// Adds to a failed test run how to get its servers back.

@@ -22,7 +22,7 @@ use crate::writer::Writers;
 pub(super) const RELAYS: u64 = 4;
 
 /// Long enough to be renewed on a busy machine, short enough to be outlasted many times.
-pub(super) const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     let span = stage.scale.pick(4, 15, 60);

@@ -16,25 +16,37 @@ use crate::orders::Orders;
 use crate::process::{Process, Program};
 use crate::proxy::{Proxy, Way, Weather, authority};
 
+/// No show has more slots.
+const MOST: u64 = 6;
+
 /// What was done to all lives of a slot, and when.
 #[derive(Debug, Default)]
 pub(super) struct Torment {
     pub(super) faults: Faults,
     /// Whom, and when in microseconds since 1970.
     pub(super) kills: Vec<(String, i64)>,
-    pub(super) stops: usize,
+    pub(super) pauses: usize,
+    /// Graceful restarts.
+    pub(super) restarts: usize,
     pub(super) cuts: usize,
-    /// Times in which nothing went through, in a direction or in both, or no connection could be made.
+    /// Times in which nothing went through, in a direction or in both.
     pub(super) silences: usize,
+    /// Times in which no connection could be made.
+    pub(super) refusals: usize,
+    /// Times in which everything was late.
+    pub(super) delays: usize,
 }
 
 impl Torment {
     pub(super) fn extend(&mut self, other: Self) {
         self.faults.extend(other.faults);
         self.kills.extend(other.kills);
-        self.stops += other.stops;
+        self.pauses += other.pauses;
+        self.restarts += other.restarts;
         self.cuts += other.cuts;
         self.silences += other.silences;
+        self.refusals += other.refusals;
+        self.delays += other.delays;
     }
 
     /// How long after each kill somebody else took shards over.
@@ -58,6 +70,7 @@ impl Torment {
 
     /// A pause for so long.
     pub(super) async fn pause(&mut self, process: &Process, length: Duration) -> Result {
+        self.pauses += 1;
         self.faults.paused(process.life());
         process.pause().await?;
         tokio::time::sleep(length).await;
@@ -133,8 +146,9 @@ impl Slot {
         mut chance: Chance,
         over: Arc<AtomicBool>,
     ) -> Result<Self> {
-        let kinds = if self.proxy.is_some() { 7 } else { 3 };
-        let mut turns = self.number..self.number + kinds;
+        let kinds = if self.proxy.is_some() { 8 } else { 3 };
+        let first = self.number * kinds / MOST;
+        let mut turns = first..first + kinds;
         while !over.load(Ordering::Relaxed) {
             tokio::time::sleep(chance.around(self.lease / 2)).await;
             let kind = turns.next().map_or_else(|| chance.below(kinds), |turn| turn % kinds);
@@ -143,18 +157,20 @@ impl Slot {
                 1 => self.pause(&mut chance).await?,
                 2 => self.stop().await?,
                 3 => self.cut(),
-                4 => self.silence(Weather::Deaf(Way::Both), &mut chance).await,
+                4 => self.silence(Way::Both, &mut chance).await,
                 5 => self.silence(one_way(&mut chance), &mut chance).await,
+                6 => self.refuse(&mut chance).await,
                 _ => self.delay(&mut chance).await,
             }
         }
         Ok(self)
     }
 
-    /// Kills it for the last time. Returns what was done to it.
+    /// Kills it for the last time, which is no part of its torment. Returns what that was.
     pub(super) async fn end(mut self) -> Result<Torment> {
         let process = self.process.take().ok_or("no process")?;
-        self.torment.kill(process).await?;
+        self.torment.faults.killed(process.life());
+        process.kill().await?;
         Ok(self.torment)
     }
 
@@ -181,7 +197,7 @@ impl Slot {
     async fn stop(&mut self) -> Result {
         let process = self.process.take().ok_or("no process")?;
         if self.role == "relay" {
-            self.torment.stops += 1;
+            self.torment.restarts += 1;
             process.stop().await?;
         } else {
             self.torment.kill(process).await?;
@@ -198,13 +214,20 @@ impl Slot {
     }
 
     /// Longer than the lease, so that somebody else takes over meanwhile.
-    async fn silence(&mut self, weather: Weather, chance: &mut Chance) {
-        let length = chance.around(self.lease * 3 / 2);
-        self.weather(weather, length).await;
+    async fn silence(&mut self, way: Way, chance: &mut Chance) {
         self.torment.silences += 1;
+        self.weather(Weather::Deaf(way), chance.around(self.lease * 3 / 2)).await;
+    }
+
+    /// Without a connection that lasts, there is none to be had.
+    async fn refuse(&mut self, chance: &mut Chance) {
+        self.torment.refusals += 1;
+        self.proxy.iter().for_each(Proxy::cut_all);
+        self.weather(Weather::Closed, chance.around(self.lease * 3 / 2)).await;
     }
 
     async fn delay(&mut self, chance: &mut Chance) {
+        self.torment.delays += 1;
         let by = Duration::from_millis(1 + chance.below(50));
         self.weather(Weather::Late(by), chance.around(self.lease)).await;
     }
@@ -218,10 +241,6 @@ impl Slot {
     }
 }
 
-fn one_way(chance: &mut Chance) -> Weather {
-    match chance.below(3) {
-        0 => Weather::Deaf(Way::There),
-        1 => Weather::Deaf(Way::Back),
-        _ => Weather::Closed,
-    }
+fn one_way(chance: &mut Chance) -> Way {
+    if chance.below(2) == 0 { Way::There } else { Way::Back }
 }

@@ -135,19 +135,21 @@ impl Outcome {
 
     /// A run in which nothing happened proves nothing.
     fn what_was_done(&self) -> Vec<Finding> {
-        let (pauses, kills) = self.torment.faults.count();
+        let torment = &self.torment;
         let mut found = vec![
-            Finding::fired("kills of relays and writers", kills).key("kills"),
-            Finding::fired("pauses and disturbances of the network", pauses).key("stops"),
-            Finding::fired("graceful restarts", self.torment.stops).key("restarts"),
+            Finding::fired("kills of relays and writers", torment.kills.len()).key("kills"),
+            Finding::fired("pauses beyond the lease", torment.pauses).key("stops"),
+            Finding::fired("graceful restarts", torment.restarts).key("restarts"),
             Finding::fired("replays of dead letters", self.replayed).key("replays"),
         ];
         if self.is_networked {
-            found.push(
-                Finding::fired("times all connections were cut", self.torment.cuts).key("cuts"),
-            );
-            let silences = self.torment.silences;
-            found.push(Finding::fired("silences beyond the lease", silences).key("silences"));
+            found.extend([
+                Finding::fired("times all connections were cut", torment.cuts).key("cuts"),
+                Finding::fired("silences beyond the lease", torment.silences).key("silences"),
+                Finding::fired("times no connection was to be had", torment.refusals)
+                    .key("refusals"),
+                Finding::fired("times everything was late", torment.delays).key("delays"),
+            ]);
         }
         found.push(match self.crashed {
             Some(crashed) => Finding::fired("kills of the server", crashed).key("server_kills"),

@@ -108,7 +108,13 @@ impl Swept {
             Finding::none("ghosts", report.ghosts),
             Finding::none("first deliveries of a key out of order", report.inversions),
             Finding::told("duplicates", report.duplicates),
-            Finding::none("duplicates that no cut explains", report.unexplained),
+            Finding::none("duplicates of a run without a cut", report.unexplained),
+            Finding::promise(
+                "most duplicates of one cut",
+                report.worst,
+                "<= 10",
+                report.worst <= 10,
+            ),
             Finding::told(
                 "longest from the start to the last verdict",
                 format!("{:.1?}", self.slowest),

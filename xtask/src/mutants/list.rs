@@ -21,7 +21,7 @@ pub(super) struct Edit {
 }
 
 /// Who is to notice.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Catch {
     /// A show, with its options.
     Show(&'static [&'static str]),
@@ -47,8 +47,7 @@ impl Edit {
     }
 }
 
-pub(super) const STORM: Catch =
-    Catch::Show(&["--quick", "--store", "postgres", "--seconds", "20", "storm"]);
+const STORM: Catch = Catch::Show(&["--quick", "--store", "postgres", "--seconds", "20", "storm"]);
 const ROLLING: Catch = Catch::Show(&["--quick", "--store", "postgres", "rolling"]);
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -172,6 +171,16 @@ where ctid = any(array(
             to: "behind: columns.next::<bool>()? && seq.0 < 0,",
         }],
         catch: Catch::Tests("postgres::order"),
+    },
+    Mutant {
+        name: "suspects-go-uncounted",
+        what: "with row claims, an event that kills relays is not counted",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/rows/line.rs",
+            from: "matches!(&self.row, Row::Claimed(row) if row.lapsed)",
+            to: "matches!(&self.row, Row::Claimed(row) if row.lapsed && row.attempts == u32::MAX)",
+        }],
+        catch: Catch::Tests("memory::crash::a_row_that_kills"),
     },
     Mutant {
         name: "settle-without-token",
