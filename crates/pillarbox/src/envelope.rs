@@ -5,7 +5,7 @@ mod payload;
 mod row;
 mod wire;
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -33,8 +33,8 @@ pub enum Delivery {
 
 /// One event: what happened, to what, for whom, and its payload.
 ///
-/// Immutable. Required parts are arguments; each optional part is one chained call that checks
-/// its limit and gives a new envelope.
+/// Immutable, and cheap to clone: clones share their parts. Required parts are arguments; each
+/// optional part is one chained call that checks its limit and gives a new envelope.
 ///
 /// # Examples
 /// ```
@@ -51,8 +51,11 @@ pub enum Delivery {
 /// assert_eq!(envelope.aggregate_id(), Some("7"));
 /// # Ok::<(), pillarbox::Error>(())
 /// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Envelope(Arc<Parts>);
+
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Envelope {
+struct Parts {
     id: EventId,
     event_type: EventType,
     version: u32,
@@ -104,7 +107,7 @@ impl Envelope {
     }
 
     fn with_id(id: EventId, event_type: EventType, payload: Payload) -> Self {
-        Self {
+        Self(Arc::new(Parts {
             id,
             event_type,
             version: 1,
@@ -117,7 +120,12 @@ impl Envelope {
             headers: Headers::new(),
             delivery: Delivery::AtOnce,
             occurred_at: None,
-        }
+        }))
+    }
+
+    /// The parts, to be changed: nobody who shares them sees it.
+    fn parts(&mut self) -> &mut Parts {
+        Arc::make_mut(&mut self.0)
     }
 
     /// A typed event, sealed.
@@ -126,10 +134,10 @@ impl Envelope {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a part breaks its limit.
     pub fn of<E: Event>(event: &E) -> Result<Self> {
         let mut envelope = Self::new(E::TYPE, Payload::json(event)?).version(E::VERSION)?;
-        envelope.aggregate_type = E::AGGREGATE;
+        envelope.parts().aggregate_type = E::AGGREGATE;
         if let Some(id) = event.aggregate_id() {
             check_text("aggregate id", &id, MAX_AGGREGATE_ID)?;
-            envelope.aggregate_id = Some(id);
+            envelope.parts().aggregate_id = Some(id);
         }
         envelope = envelope.key(event.key())?;
         match event.tenant() {
@@ -141,7 +149,7 @@ impl Envelope {
     /// With an id of your own; emitting it twice is refused by the database.
     #[must_use]
     pub fn id(mut self, id: EventId) -> Self {
-        self.id = id;
+        self.parts().id = id;
         self
     }
 
@@ -155,7 +163,7 @@ impl Envelope {
                 "event version {version} is not in 1..=2147483647"
             )));
         }
-        self.version = version;
+        self.parts().version = version;
         Ok(self)
     }
 
@@ -171,8 +179,8 @@ impl Envelope {
     ) -> Result<Self> {
         let aggregate_id = aggregate_id.into();
         check_text("aggregate id", &aggregate_id, MAX_AGGREGATE_ID)?;
-        self.aggregate_type = aggregate_type.try_into().map_err(Into::into)?;
-        self.aggregate_id = Some(aggregate_id);
+        self.parts().aggregate_type = aggregate_type.try_into().map_err(Into::into)?;
+        self.parts().aggregate_id = Some(aggregate_id);
         Ok(self)
     }
 
@@ -185,7 +193,7 @@ impl Envelope {
         if let Key::Given(text) = &key {
             check_text("key", text, MAX_KEY)?;
         }
-        self.key = key;
+        self.parts().key = key;
         Ok(self)
     }
 
@@ -197,7 +205,7 @@ impl Envelope {
     pub fn tenant(mut self, tenant: impl Into<String>) -> Result<Self> {
         let tenant = tenant.into();
         check_text("tenant", &tenant, MAX_TENANT)?;
-        self.tenant = Some(tenant);
+        self.parts().tenant = Some(tenant);
         Ok(self)
     }
 
@@ -209,7 +217,7 @@ impl Envelope {
     pub fn content_type(mut self, content_type: impl Into<String>) -> Result<Self> {
         let content_type = content_type.into();
         check_text("content type", &content_type, MAX_CONTENT_TYPE)?;
-        self.content_type = Some(content_type);
+        self.parts().content_type = Some(content_type);
         Ok(self)
     }
 
@@ -218,35 +226,35 @@ impl Envelope {
     /// # Errors
     /// As [`Headers::insert`].
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Result<Self> {
-        self.headers.insert(name, value)?;
+        self.parts().headers.insert(name, value)?;
         Ok(self)
     }
 
     /// With these headers in place of those it had.
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
-        self.headers = headers;
+        self.parts().headers = headers;
         self
     }
 
     /// Delivered no earlier than this moment, by the database's clock.
     #[must_use]
     pub fn deliver_at(mut self, moment: Timestamp) -> Self {
-        self.delivery = Delivery::At(moment);
+        self.parts().delivery = Delivery::At(moment);
         self
     }
 
     /// Delivered no earlier than this long after the insert, by the database's clock.
     #[must_use]
     pub fn deliver_after(mut self, delay: Duration) -> Self {
-        self.delivery = Delivery::After(delay);
+        self.parts().delivery = Delivery::After(delay);
         self
     }
 
     /// Happened at this moment; the moment of the insert unless said.
     #[must_use]
     pub fn occurred_at(mut self, moment: Timestamp) -> Self {
-        self.occurred_at = Some(moment);
+        self.parts().occurred_at = Some(moment);
         self
     }
 }
@@ -255,67 +263,67 @@ impl Envelope {
 impl Envelope {
     /// The event's id, the same on every attempt.
     pub fn event_id(&self) -> &EventId {
-        &self.id
+        &self.0.id
     }
 
     /// What happened.
     pub fn event_type(&self) -> &EventType {
-        &self.event_type
+        &self.0.event_type
     }
 
     /// Version of the payload's shape.
     pub fn event_version(&self) -> u32 {
-        self.version
+        self.0.version
     }
 
     /// The kind of thing it happened to.
     pub fn aggregate_type(&self) -> &AggregateType {
-        &self.aggregate_type
+        &self.0.aggregate_type
     }
 
     /// The thing it happened to.
     pub fn aggregate_id(&self) -> Option<&str> {
-        self.aggregate_id.as_deref()
+        self.0.aggregate_id.as_deref()
     }
 
     /// What the writer wants it ordered by.
     pub fn partition_key(&self) -> &Key {
-        &self.key
+        &self.0.key
     }
 
     /// What it is in fact ordered by: the key given, else the aggregate, else nothing.
     ///
     /// The SQL tables compute the same text in a generated column.
     pub fn ordering_key(&self) -> Option<String> {
-        match (&self.key, &self.aggregate_id) {
+        match (&self.0.key, &self.0.aggregate_id) {
             (Key::Given(key), _) => Some(key.clone()),
-            (Key::Aggregate, Some(id)) => Some(format!("{}/{id}", self.aggregate_type)),
+            (Key::Aggregate, Some(id)) => Some(format!("{}/{id}", self.0.aggregate_type)),
             (Key::Aggregate, None) | (Key::Free, _) => None,
         }
     }
 
     /// Whether it is ordered by anything.
     pub(crate) fn is_ordered(&self) -> bool {
-        match &self.key {
+        match &self.0.key {
             Key::Given(_) => true,
-            Key::Aggregate => self.aggregate_id.is_some(),
+            Key::Aggregate => self.0.aggregate_id.is_some(),
             Key::Free => false,
         }
     }
 
     /// Whose event it is.
     pub fn tenant_id(&self) -> Option<&str> {
-        self.tenant.as_deref()
+        self.0.tenant.as_deref()
     }
 
     /// Its content.
     pub fn payload(&self) -> &Payload {
-        &self.payload
+        &self.0.payload
     }
 
     /// The media type of its content: what was given, else what the payload says.
     pub fn media_type(&self) -> &str {
-        match (&self.content_type, &self.payload) {
+        match (&self.0.content_type, &self.0.payload) {
             (Some(content_type), _) => content_type,
             (None, Payload::Json(_)) => "application/json",
             (None, Payload::Bytes(_)) => "application/octet-stream",
@@ -324,28 +332,43 @@ impl Envelope {
 
     /// The media type, if one was given.
     pub fn given_content_type(&self) -> Option<&str> {
-        self.content_type.as_deref()
+        self.0.content_type.as_deref()
     }
 
     /// Its headers.
     pub fn header_map(&self) -> &Headers {
-        &self.headers
+        &self.0.headers
     }
 
     /// When it may first be delivered.
     pub fn delivery(&self) -> Delivery {
-        self.delivery
+        self.0.delivery
     }
 
     /// When it happened; `None` until the insert decides.
     pub fn moment(&self) -> Option<Timestamp> {
-        self.occurred_at
+        self.0.occurred_at
+    }
+}
+
+impl fmt::Debug for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Envelope").field(&self.0).finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clone_does_not_see_what_becomes_of_the_other() {
+        let envelope = Envelope::json("a", &1).unwrap();
+        let other = envelope.clone().tenant("acme").unwrap().header("a", "b").unwrap();
+
+        assert_eq!((envelope.tenant_id(), envelope.header_map().get("a")), (None, None));
+        assert_eq!((other.tenant_id(), other.header_map().get("a")), (Some("acme"), Some("b")));
+    }
 
     #[test]
     fn the_key_given_wins_over_the_aggregate() {

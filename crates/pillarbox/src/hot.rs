@@ -86,7 +86,7 @@ pub(crate) struct Registration {
     pub(crate) seq: Seq,
     pub(crate) shard: ShardId,
     pub(crate) epoch: Epoch,
-    pub(crate) key: String,
+    pub(crate) key: Arc<str>,
 }
 
 /// A committed event with a key.

@@ -1,6 +1,6 @@
 //! Identity and chance: event ids, owners, shards, and the only dice in the house.
 
-use std::{borrow::Cow, fmt, str::FromStr, sync::Mutex};
+use std::{fmt, str::FromStr, sync::Mutex};
 
 use ulid::{Generator, Ulid};
 
@@ -27,8 +27,12 @@ pub const MAX_EVENT_ID: usize = 36;
 /// assert_eq!(own.as_str(), "invoice-2026-0001");
 /// # Ok::<(), pillarbox::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EventId(Cow<'static, str>);
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId {
+    /// Zeros behind the text: what is equal is equal, and what is less is less.
+    text: [u8; MAX_EVENT_ID],
+    length: u8,
+}
 
 static ULIDS: Mutex<Generator> = Mutex::new(Generator::new());
 
@@ -38,7 +42,9 @@ impl EventId {
         let mut ulids = ULIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // The carry into the time bits keeps the order when one millisecond has used up its dice.
         let ulid = ulids.generate().unwrap_or_else(|full| full.commit_overflow_increment());
-        Self(Cow::Owned(ulid.to_string()))
+        let mut text = [0; ulid::ULID_LEN];
+        ulid.array_to_str(&mut text);
+        Self::hold(&text)
     }
 
     /// Checks a text and makes it an id.
@@ -46,8 +52,8 @@ impl EventId {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, longer than 36
     /// characters, or has anything but printable ASCII without spaces.
-    pub fn new(text: impl Into<Cow<'static, str>>) -> Result<Self> {
-        let text = text.into();
+    pub fn new(text: impl AsRef<str>) -> Result<Self> {
+        let text = text.as_ref();
         if text.is_empty() {
             return Err(Error::invalid("event id is empty"));
         }
@@ -60,18 +66,35 @@ impl EventId {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Error::invalid("event id may hold printable ASCII only, without spaces"));
         }
-        Ok(Self(text))
+        Ok(Self::hold(text.as_bytes()))
+    }
+
+    /// Holds a text that is known to fit.
+    fn hold(text: &[u8]) -> Self {
+        let mut held = Self { text: [0; MAX_EVENT_ID], length: 0 };
+        for (to, from) in held.text.iter_mut().zip(text) {
+            *to = *from;
+            held.length += 1;
+        }
+        held
     }
 
     /// The id as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        let text = self.text.get(..usize::from(self.length)).unwrap_or_default();
+        std::str::from_utf8(text).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EventId").field(&self.as_str()).finish()
     }
 }
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
@@ -79,7 +102,7 @@ impl FromStr for EventId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::new(text.to_owned())
+        Self::new(text)
     }
 }
 

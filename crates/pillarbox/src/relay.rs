@@ -12,6 +12,7 @@ mod hot;
 mod job;
 mod lease;
 mod mode;
+mod number;
 mod pause;
 mod read;
 mod ready;

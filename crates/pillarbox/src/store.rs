@@ -17,7 +17,7 @@ mod schema;
 pub mod sqlite;
 mod stats;
 
-use std::{fmt, num::NonZeroU16, time::Duration};
+use std::{fmt, num::NonZeroU16, sync::Arc, time::Duration};
 
 /// What a [`Store`] is implemented with: `#[pillarbox::store::async_trait] impl Store for …`.
 pub use async_trait::async_trait;
@@ -305,7 +305,7 @@ pub struct KeyRead {
     /// The shard the key belongs to.
     pub shard: ShardId,
     /// The key, as a row's `ordering_key` has it.
-    pub key: String,
+    pub key: Arc<str>,
 }
 
 /// A row that waits: new, to be retried, or held.
@@ -316,7 +316,7 @@ pub struct Pending {
     /// Its shard.
     pub shard: ShardId,
     /// What it is ordered by; `None` = nothing.
-    pub key: Option<String>,
+    pub key: Option<Arc<str>>,
     /// How often its state was decided.
     pub token: Token,
     /// New, retry or held.

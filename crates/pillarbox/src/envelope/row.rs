@@ -1,5 +1,7 @@
 //! An event as a row holds it: texts that anyone may have written, not yet believed.
 
+use std::mem;
+
 use super::{Envelope, Headers, Payload};
 use crate::clock::Timestamp;
 use crate::error::Error;
@@ -51,35 +53,35 @@ impl Row {
     ///
     /// # Errors
     /// A [`BadRow`] when a part breaks its rule; such an event is dead, never a loop.
-    pub fn open(self) -> Result<Envelope, BadRow> {
-        let event_id = self.event_id.clone();
-        self.check().map_err(|error| BadRow { event_id, cause: explain(&error) })
+    pub fn open(mut self) -> Result<Envelope, BadRow> {
+        let event_id = mem::take(&mut self.event_id);
+        self.check(&event_id).map_err(|error| BadRow { event_id, cause: explain(&error) })
     }
 
-    fn check(self) -> Result<Envelope, Error> {
+    fn check(self, event_id: &str) -> Result<Envelope, Error> {
         let payload = match (self.payload, self.payload_bytes) {
             (Some(json), None) => Payload::json_text(json)?,
             (None, Some(bytes)) => Payload::bytes(bytes)?,
             (Some(_), Some(_)) => return Err(Error::invalid("payload and payload_bytes are set")),
             (None, None) => return Err(Error::invalid("neither payload nor payload_bytes is set")),
         };
+        let (event_id, event_type) = (EventId::new(event_id)?, EventType::new(self.event_type)?);
         let version = u32::try_from(self.event_version).unwrap_or(0);
-        let (id, event_type) = (EventId::new(self.event_id)?, EventType::new(self.event_type)?);
-        let mut envelope = Envelope::with_id(id, event_type, payload)
-            .version(version)?
-            .occurred_at(self.occurred_at)
-            .key(match self.partition_key {
-                None => Key::Aggregate,
-                Some(key) if key.is_empty() => Key::Free,
-                Some(key) => Key::Given(key),
-            })?;
-        envelope.aggregate_type = AggregateType::new(self.aggregate_type)?;
+        let mut envelope = Envelope::with_id(event_id, event_type, payload).version(version)?;
+        let key = match self.partition_key {
+            None => Key::Aggregate,
+            Some(key) if key.is_empty() => Key::Free,
+            Some(key) => Key::Given(key),
+        };
+        envelope = envelope.key(key)?.occurred_at(self.occurred_at);
+        let parts = envelope.parts();
+        parts.aggregate_type = AggregateType::new(self.aggregate_type)?;
         // An empty text is how some languages write "none".
-        envelope.aggregate_id = self.aggregate_id.filter(|id| !id.is_empty());
-        envelope.tenant = self.tenant_id.filter(|tenant| !tenant.is_empty());
-        envelope.content_type = self.content_type.filter(|kind| !kind.is_empty());
+        parts.aggregate_id = self.aggregate_id.filter(|id| !id.is_empty());
+        parts.tenant = self.tenant_id.filter(|tenant| !tenant.is_empty());
+        parts.content_type = self.content_type.filter(|kind| !kind.is_empty());
         if let Some(headers) = self.headers {
-            envelope.headers = Headers::from_json(&headers)?;
+            parts.headers = Headers::from_json(&headers)?;
         }
         Ok(envelope)
     }

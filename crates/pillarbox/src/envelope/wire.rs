@@ -82,13 +82,14 @@ impl Envelope {
         .headers(wire.headers)
         .key(key(wire.partition_key))?;
         if let Some(id) = wire.event_id {
-            envelope.id = EventId::new(id.into_owned())?;
+            envelope.parts().id = EventId::new(id)?;
         }
         if let Some(aggregate_type) = wire.aggregate_type {
-            envelope.aggregate_type = AggregateType::new(aggregate_type.into_owned())?;
+            envelope.parts().aggregate_type = AggregateType::new(aggregate_type.into_owned())?;
         }
         if let Some(aggregate_id) = wire.aggregate_id {
-            envelope = envelope.clone().aggregate(envelope.aggregate_type, aggregate_id)?;
+            let aggregate_type = envelope.aggregate_type().clone();
+            envelope = envelope.aggregate(aggregate_type, aggregate_id)?;
         }
         if let Some(tenant) = wire.tenant_id {
             envelope = envelope.tenant(tenant)?;
@@ -111,26 +112,26 @@ impl Envelope {
     pub fn to_json(&self) -> String {
         let text = |text: &'static str| Cow::Borrowed(text);
         let wire = Wire {
-            event_id: Some(self.id.as_str().into()),
-            event_type: self.event_type.as_str().into(),
-            event_version: self.version,
-            aggregate_type: Some(self.aggregate_type.as_str().into()),
-            aggregate_id: self.aggregate_id.as_deref().map(Into::into),
-            partition_key: match &self.key {
+            event_id: Some(self.0.id.as_str().into()),
+            event_type: self.0.event_type.as_str().into(),
+            event_version: self.0.version,
+            aggregate_type: Some(self.0.aggregate_type.as_str().into()),
+            aggregate_id: self.0.aggregate_id.as_deref().map(Into::into),
+            partition_key: match &self.0.key {
                 Key::Aggregate => None,
                 Key::Given(key) => Some(key.into()),
                 Key::Free => Some(text("")),
             },
-            tenant_id: self.tenant.as_deref().map(Into::into),
-            payload: self.payload.as_json().map(|json| Cow::Owned(raw(json))),
-            payload_bytes: match &self.payload {
+            tenant_id: self.0.tenant.as_deref().map(Into::into),
+            payload: self.0.payload.as_json().map(|json| Cow::Owned(raw(json))),
+            payload_bytes: match &self.0.payload {
                 Payload::Bytes(bytes) => Some(STANDARD.encode(bytes).into()),
                 Payload::Json(_) => None,
             },
-            content_type: self.content_type.as_deref().map(Into::into),
-            headers: self.headers.clone(),
-            occurred_at: self.occurred_at.map(|moment| moment.to_string().into()),
-            available_at: match self.delivery {
+            content_type: self.0.content_type.as_deref().map(Into::into),
+            headers: self.0.headers.clone(),
+            occurred_at: self.0.occurred_at.map(|moment| moment.to_string().into()),
+            available_at: match self.0.delivery {
                 Delivery::At(moment) => Some(moment.to_string().into()),
                 Delivery::AtOnce | Delivery::After(_) => None,
             },

@@ -76,7 +76,7 @@ impl Drop for Pledge {
 /// another in between.
 fn register(held: &Reservation, envelope: &Envelope, place: Place) -> Option<Registration> {
     let shards = held.host.shards.as_ref().filter(|_| place.is_next)?;
-    let key = envelope.ordering_key()?;
+    let key = envelope.ordering_key()?.into();
     let epoch = shards.epoch(place.shard)?;
     Some(Registration { seq: place.seq, shard: place.shard, epoch, key })
 }

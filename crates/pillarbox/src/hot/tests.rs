@@ -113,7 +113,7 @@ fn events_with_a_key_are_registered_before_they_are_committed() {
 
     let Some(Mail::Registered(told)) = events.try_next() else { panic!("nothing came") };
     assert_eq!(told.iter().map(|it| it.seq).collect::<Vec<_>>(), [Seq(1), Seq(2)]);
-    assert_eq!((told[0].epoch, told[0].key.as_str()), (Epoch(7), "order/7"));
+    assert_eq!((told[0].epoch, &*told[0].key), (Epoch(7), "order/7"));
     assert!(events.try_next().is_none());
     assert!(pledge.keep(&sent));
     let Some(Mail::Committed(kept)) = events.try_next() else { panic!("nothing came") };

@@ -40,7 +40,7 @@ impl Around {
         F: Fn(Cx) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Outcome> + Send + 'static,
     {
-        let cx = Cx::new(Arc::new(event), 1, route.into());
+        let cx = Cx::new(event, 1, route.into());
         self.0.deliver(cx.clone(), Arc::new(Listening(listener, cx))).await
     }
 }

@@ -20,13 +20,13 @@ use crate::id::EventId;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cx {
-    envelope: Arc<Envelope>,
+    envelope: Envelope,
     attempt: u32,
     route: Arc<str>,
 }
 
 impl Cx {
-    pub(crate) fn new(envelope: Arc<Envelope>, attempt: u32, route: Arc<str>) -> Self {
+    pub(crate) fn new(envelope: Envelope, attempt: u32, route: Arc<str>) -> Self {
         Self { envelope, attempt, route }
     }
 

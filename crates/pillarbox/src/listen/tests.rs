@@ -134,7 +134,7 @@ impl Listener<Shipped> for Ledger {
 
 async fn hear(listeners: &Listeners, envelope: Envelope) -> Result<(), Failure> {
     let route = listeners.route(&envelope).clone();
-    let cx = Cx::new(Arc::new(envelope), 1, route.name);
+    let cx = Cx::new(envelope, 1, route.name);
     route.listener.hear(cx, listeners.rules()).await
 }
 

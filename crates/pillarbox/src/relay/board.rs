@@ -17,6 +17,7 @@ mod tests;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -32,7 +33,7 @@ use crate::store::{Pending, ReadKeys, ShardRead};
 /// Keys remembered as waiting; beyond that, each sweep finds them again.
 const MOST_PARKED: usize = 100_000;
 
-type LaneKey = (ShardId, String);
+type LaneKey = (ShardId, Arc<str>);
 
 #[derive(Debug)]
 pub(super) struct Board {
@@ -43,7 +44,7 @@ pub(super) struct Board {
     hand: Hand,
     lanes: HashMap<LaneKey, Lane>,
     /// The rows that lanes wait for, in order, to notice one that vanishes.
-    parked: BTreeMap<(ShardId, Seq), String>,
+    parked: BTreeMap<(ShardId, Seq), Arc<str>>,
     /// The lanes whose wait ends by itself, in order of time.
     due: BTreeSet<(Instant, LaneKey)>,
     ready: Ready<Box<Queued>>,
@@ -96,7 +97,7 @@ struct Shard {
 pub(super) struct Ticket {
     pub(super) seq: Seq,
     pub(super) shard: ShardId,
-    pub(super) key: Option<String>,
+    pub(super) key: Option<Arc<str>>,
 }
 
 /// A read to be done.

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::deliver::{Courier, Outcome, Under};
+use super::number::NumberMap;
 use crate::clock::instant;
 use crate::envelope::{BadRow, Envelope};
 use crate::verdict::Failure;
@@ -33,7 +34,7 @@ const AT_A_STRETCH: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 pub(super) struct Crew<K> {
     shared: Arc<Shared>,
-    kept: HashMap<u64, K>,
+    kept: NumberMap<u64, K>,
     last: u64,
     taken_on: Vec<(u64, Parcel)>,
 }
@@ -65,7 +66,7 @@ struct State {
 impl<K> Crew<K> {
     pub(super) fn new(courier: Arc<Courier>) -> Self {
         let shared = Shared { courier, state: Mutex::default(), finished: Notify::new() };
-        Self { shared: Arc::new(shared), kept: HashMap::new(), last: 0, taken_on: Vec::new() }
+        Self { shared: Arc::new(shared), kept: NumberMap::default(), last: 0, taken_on: Vec::new() }
     }
 
     /// How many deliveries are under way.

@@ -90,7 +90,7 @@ impl Courier {
         event: Result<Envelope, BadRow>,
     ) -> Outcome {
         let envelope = match event {
-            Ok(envelope) => Arc::new(envelope),
+            Ok(envelope) => envelope,
             Err(bad) => return Outcome::Judgeable(Err(Failure::dead(bad.cause).into())),
         };
         if let Err(paused) = self.pauses.check(&envelope, instant()) {
@@ -102,7 +102,7 @@ impl Courier {
         call.end(outcome)
     }
 
-    fn call(self: &Arc<Self>, under: Under, envelope: Arc<Envelope>, attempt: u32) -> Arc<Call> {
+    fn call(self: &Arc<Self>, under: Under, envelope: Envelope, attempt: u32) -> Arc<Call> {
         let route = self.listeners.route(&envelope).clone();
         Arc::new(Call {
             courier: Arc::clone(self),

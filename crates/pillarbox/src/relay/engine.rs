@@ -242,7 +242,7 @@ impl Engine {
 
     pub(super) fn judge(&mut self, job: Job, outcome: Outcome) {
         let Outcome::Judgeable(outcome) = outcome else {
-            self.observers.see(&Happening::NotStarted { event_id: (&job.event_id).into() });
+            self.observers.see(&Happening::NotStarted { event_id: job.event_id() });
             if job.is_hot {
                 return self.hot_too_late(&job);
             }
@@ -285,7 +285,7 @@ impl Engine {
             self.tenure.drop_shard(job.ticket.shard, job.epoch);
         }
         if !answer.applied.contains(&job.ticket.seq) {
-            self.observers.see(&Happening::Fenced { event_id: (&job.event_id).into() });
+            self.observers.see(&Happening::Fenced { event_id: job.event_id() });
         }
         self.board.overtaken(&job.ticket, verdict);
     }

@@ -1,6 +1,5 @@
 //! Hot events: from the lane to a worker, each under the lease that its row was born with.
 
-use std::collections::{HashMap, HashSet};
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::Id;
@@ -10,6 +9,7 @@ use super::crew::Parcel;
 use super::deliver::Under;
 use super::engine::Engine;
 use super::job::{Job, Judged};
+use super::number::{NumberMap, NumberSet};
 use super::read::no_answer;
 use super::ready::{Ready, Routed};
 use super::routes::RouteId;
@@ -39,7 +39,7 @@ pub(super) struct HotWork {
     events: HotEvents,
     waiting: Ready<HotEvent>,
     /// The places in the lane of events that were started.
-    rooms: HashMap<Seq, Room>,
+    rooms: NumberMap<Seq, Room>,
     /// Judged, and not yet handed to a settle.
     judged: Vec<Judged>,
     /// In the settle under way.
@@ -56,7 +56,7 @@ impl HotWork {
             lane,
             events,
             waiting: Ready::default(),
-            rooms: HashMap::new(),
+            rooms: NumberMap::default(),
             judged: Vec::new(),
             settling: Vec::new(),
             settle: None,
@@ -210,7 +210,7 @@ impl Engine {
     pub(super) fn hot_settle_panicked(&mut self, id: Id) -> bool {
         let is_ours = self.hot.settle == Some(id);
         if is_ours {
-            self.hot_settled(&HashSet::new());
+            self.hot_settled(&NumberSet::default());
         }
         is_ours
     }
@@ -235,7 +235,7 @@ impl Engine {
         });
     }
 
-    pub(super) fn hot_settled(&mut self, applied: &HashSet<Seq>) {
+    pub(super) fn hot_settled(&mut self, applied: &NumberSet<Seq>) {
         let now = instant();
         self.hot.settle = None;
         for Judged { job, verdict } in std::mem::take(&mut self.hot.settling) {
@@ -248,7 +248,7 @@ impl Engine {
                 self.board.note_due(job.ticket.shard, now + *delay);
             }
             if !is_written {
-                self.observers.see(&Happening::Fenced { event_id: (&job.event_id).into() });
+                self.observers.see(&Happening::Fenced { event_id: job.event_id() });
             }
         }
     }
@@ -259,7 +259,7 @@ impl Judged {
         RowVerdict {
             row: self.job.row_lease(),
             verdict: self.verdict.clone(),
-            settled_by: self.job.route.clone(),
+            settled_by: self.settled_by(),
         }
     }
 }
@@ -290,9 +290,9 @@ struct Asks<'a> {
 impl Asks<'_> {
     /// Writes verdicts, and says which were written. What cannot be written is delivered again by
     /// whoever reads it when the lease has run out: nothing is stuck.
-    async fn settle(&self, settle: SettleRows) -> HashSet<Seq> {
+    async fn settle(&self, settle: SettleRows) -> NumberSet<Seq> {
         if settle.verdicts.is_empty() {
-            return HashSet::new();
+            return NumberSet::default();
         }
         let began = instant();
         let applied = self.write(settle).await;
@@ -301,12 +301,12 @@ impl Asks<'_> {
         applied
     }
 
-    async fn write(&self, settle: SettleRows) -> HashSet<Seq> {
+    async fn write(&self, settle: SettleRows) -> NumberSet<Seq> {
         if let Ok(applied) = self.answered(&settle).await {
             return applied.into_iter().collect();
         }
         // One that the database refuses must not keep the others from being written.
-        let mut applied = HashSet::new();
+        let mut applied = NumberSet::default();
         for verdict in settle.verdicts {
             let alone = SettleRows { owner: settle.owner.clone(), verdicts: vec![verdict] };
             applied.extend(self.answered(&alone).await.unwrap_or_default());

@@ -9,7 +9,7 @@ use super::routes::RouteId;
 use crate::clock::{Clock, Timestamp, instant};
 use crate::context::Context;
 use crate::envelope::Envelope;
-use crate::id::{Epoch, Token};
+use crate::id::{Epoch, EventId, Token};
 use crate::observe::{Attempt, Happening};
 use crate::store::{Pending, Settlement};
 use crate::tx::{Hot, Place};
@@ -22,7 +22,8 @@ pub(super) struct Job {
     pub(super) epoch: Epoch,
     pub(super) token: Token,
     pub(super) attempts: u32,
-    pub(super) event_id: String,
+    /// Its id, whatever a row that is no event has there.
+    event_id: Result<EventId, String>,
     pub(super) route: Option<String>,
     pub(super) route_id: RouteId,
     /// Under the lease of its row, not of its shard.
@@ -45,8 +46,8 @@ impl Job {
     pub(super) fn of(row: &Pending, epoch: Epoch) -> Self {
         let envelope = row.event.as_ref().ok();
         let event_id = match &row.event {
-            Ok(envelope) => envelope.event_id().to_string(),
-            Err(bad) => bad.event_id.clone(),
+            Ok(envelope) => Ok(envelope.event_id().clone()),
+            Err(bad) => Err(bad.event_id.clone()),
         };
         Self {
             ticket: Ticket::from(row),
@@ -70,7 +71,7 @@ impl Job {
             epoch: Epoch(0),
             token: Hot::TOKEN,
             attempts: 0,
-            event_id: envelope.event_id().to_string(),
+            event_id: Ok(envelope.event_id().clone()),
             route: Some(route(envelope)),
             route_id: RouteId::of(envelope),
             type_at: envelope.aggregate_type().as_str().len() + 1,
@@ -79,6 +80,13 @@ impl Job {
             started: instant(),
             is_hot: true,
         }
+    }
+
+    pub(super) fn event_id(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match &self.event_id {
+            Ok(id) => id.as_str(),
+            Err(text) => text,
+        })
     }
 
     /// What became of it.
@@ -104,7 +112,7 @@ impl Job {
     fn attempt(&self, clock: &dyn Clock) -> Attempt<'_> {
         let route = self.route.as_deref();
         Attempt {
-            event_id: Cow::Borrowed(&self.event_id),
+            event_id: self.event_id(),
             event_type: route.and_then(|route| route.get(self.type_at..)).map(Cow::Borrowed),
             route: route.map(Cow::Borrowed),
             number: self.attempts.saturating_add(1),
@@ -116,7 +124,7 @@ impl Job {
 }
 
 fn route(envelope: &Envelope) -> String {
-    format!("{}/{}", envelope.aggregate_type(), envelope.event_type())
+    [envelope.aggregate_type().as_str(), "/", envelope.event_type().as_str()].concat()
 }
 
 impl Judged {
@@ -127,7 +135,12 @@ impl Judged {
             seq: self.job.ticket.seq,
             token: self.job.token,
             verdict: self.verdict.clone(),
-            settled_by: self.job.route.clone(),
+            settled_by: self.settled_by(),
         }
+    }
+
+    /// What is deleted keeps no name.
+    pub(super) fn settled_by(&self) -> Option<String> {
+        (!matches!(self.verdict, Verdict::Delete)).then(|| self.job.route.clone()).flatten()
     }
 }

@@ -3,9 +3,9 @@
 //! A route whose listener is slow would take every worker that it gets. So a part is left to the
 //! others: of what they leave, a route takes three quarters.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::number::NumberMap;
 use crate::envelope::{BadRow, Envelope};
 
 /// A route as a number. Two that have the same by chance share their workers, too.
@@ -36,14 +36,14 @@ impl RouteId {
 pub(super) struct Routes {
     workers: usize,
     busy: usize,
-    under_way: HashMap<RouteId, usize>,
+    under_way: NumberMap<RouteId, usize>,
     /// Whether they have to share; the only one there can be takes all workers.
     are_many: bool,
 }
 
 impl Routes {
     pub(super) fn new(workers: usize, are_many: bool) -> Self {
-        Self { workers, busy: 0, under_way: HashMap::new(), are_many }
+        Self { workers, busy: 0, under_way: NumberMap::default(), are_many }
     }
 
     /// Whether one more of the route may start.

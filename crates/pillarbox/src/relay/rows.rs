@@ -315,7 +315,7 @@ impl RowEngine {
 
     fn judge(&mut self, UnderWay { job, tenure, room }: UnderWay, outcome: Outcome) {
         let Outcome::Judgeable(outcome) = outcome else {
-            self.observers.see(&Happening::NotStarted { event_id: (&job.event_id).into() });
+            self.observers.see(&Happening::NotStarted { event_id: job.event_id() });
             return self.work.writes.give_back([tenure.row]);
         };
         let verdict = self.judge.judge(&Delivered {

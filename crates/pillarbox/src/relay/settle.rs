@@ -1,7 +1,8 @@
 //! Writing verdicts until they are written: repeated, and split where the database refuses.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
+use super::number::NumberSet;
 use super::read::no_answer;
 use crate::clock::instant;
 use crate::error::{Error, Result};
@@ -13,11 +14,11 @@ use crate::store::{Settle, Settled, Store};
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     /// Written.
-    pub(super) applied: HashSet<Seq>,
+    pub(super) applied: NumberSet<Seq>,
     /// Shards that are not held any more.
-    pub(super) refused: HashSet<ShardId>,
+    pub(super) refused: NumberSet<ShardId>,
     /// Refused by the database for a reason that trying again will not mend.
-    pub(super) failed: HashSet<Seq>,
+    pub(super) failed: NumberSet<Seq>,
 }
 
 /// Repeats a settle until it is answered: the fences make the second time harmless. One verdict

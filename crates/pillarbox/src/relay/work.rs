@@ -1,6 +1,6 @@
 //! What the engine has under way.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
@@ -9,6 +9,7 @@ use super::board::Wanted;
 use super::crew::Crew;
 use super::deliver::Courier;
 use super::job::{Job, Judged};
+use super::number::NumberSet;
 use super::settle::Answer;
 use super::verdicts::Verdicts;
 use crate::clock::instant;
@@ -42,7 +43,7 @@ pub(super) enum Progress {
     /// What was read, and how long it took.
     Read(Result<Vec<Pending>>, Duration),
     Settled(Answer),
-    HotSettled(HashSet<Seq>),
+    HotSettled(NumberSet<Seq>),
     Reclaimed,
     Counted(Result<Vec<(Seq, u32)>>),
 }

@@ -1,6 +1,6 @@
 //! Row claims: due rows under a lease of their own.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{Order, Pending};
 use crate::id::{OwnerId, Seq, ShardId, Token};
@@ -17,7 +17,7 @@ pub struct Claim {
     pub shards: Vec<ShardId>,
     /// In the first shard only keys after this one, byte by byte, are looked at. It has a meaning
     /// in the order of keys only.
-    pub after: Option<String>,
+    pub after: Option<Arc<str>>,
     /// How many rows at most, of all shards together.
     pub limit: u32,
     /// Whether only the head of a key is to be had: its oldest row that is not final. A row that
@@ -64,7 +64,7 @@ impl Claim {
         let keys = claimed.iter().filter(|row| row.shard == last.shard).map(|row| &row.key);
         // What has no key comes last: then this shard was seen to its end.
         match keys.max_by_key(|key| (key.is_none(), *key)) {
-            Some(Some(key)) => self.after = Some(key.clone()),
+            Some(Some(key)) => self.after = Some(Arc::clone(key)),
             _ => self.shards.rotate_left(1),
         }
     }
@@ -129,7 +129,7 @@ mod tests {
             owner: OwnerId::generate(),
             length: Duration::from_secs(1),
             shards: vec![ShardId(5), ShardId(6), ShardId(7)],
-            after: Some("k".to_owned()),
+            after: Some("k".into()),
             limit: 3,
             order,
         }
@@ -139,7 +139,7 @@ mod tests {
         Pending {
             seq: Seq(seq),
             shard: ShardId(shard),
-            key: key.map(str::to_owned),
+            key: key.map(Into::into),
             token: Token(1),
             status: Status::New,
             attempts: 0,
@@ -153,7 +153,8 @@ mod tests {
     fn turned(order: Order, claimed: &[Pending]) -> (Vec<i16>, Option<String>) {
         let mut claim = claim(order);
         claim.turn(claimed);
-        (claim.shards.iter().map(|shard| shard.0).collect(), claim.after)
+        let after = claim.after.as_deref().map(str::to_owned);
+        (claim.shards.iter().map(|shard| shard.0).collect(), after)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::{Either, join, join_all, select};
 use pillarbox::store::Pending;
@@ -121,9 +121,9 @@ async fn claim_passing<B: Backend>(backend: &B, claimer: &Claimer) -> Vec<Pendin
 #[derive(Default)]
 struct Hands {
     rows: HashMap<Seq, usize>,
-    keys: HashMap<String, usize>,
+    keys: HashMap<Arc<str>, usize>,
     /// The last row of a key that was in anyone's hands.
-    last: HashMap<String, Seq>,
+    last: HashMap<Arc<str>, Seq>,
     done: HashSet<Seq>,
 }
 

@@ -1,6 +1,7 @@
 //! Order: in which rows are read, and which of them must wait.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use pillarbox::store::{KeyRead, Pending, Read, ReadKeys, ShardRead};
 use pillarbox::{Envelope, EventId, Key, Outbox, Seq, ShardId, Verdict};
@@ -44,7 +45,7 @@ pub async fn a_key_is_always_in_one_shard<B: Backend>(backend: &B) {
     emit(backend, (0..30).map(|n| about(&n.to_string()))).await;
     emit(backend, (0..30).map(|n| given(&n.to_string()))).await;
 
-    let mut shard_of: HashMap<String, ShardId> = HashMap::new();
+    let mut shard_of: HashMap<Arc<str>, ShardId> = HashMap::new();
     for row in read_all(backend).await {
         let key = row.key.expect("every one of them is ordered");
         assert_eq!(*shard_of.entry(key).or_insert(row.shard), row.shard);
@@ -63,7 +64,7 @@ pub async fn keys_are_compared_byte_for_byte<B: Backend>(backend: &B) {
     for (key, id) in keys.iter().zip(&ids) {
         assert_eq!(row(&rows, id).key.as_deref(), Some(*key));
         let read = key_of(row(&rows, id));
-        assert_eq!(read.key, *key);
+        assert_eq!(&*read.key, *key);
         let line = store.read_keys(&ReadKeys { keys: vec![read], limit: ALL }).await.unwrap();
         assert_eq!(line.len(), 2, "{key:?} is a line of two");
         assert_eq!(id_of(&line[1]), id);

@@ -37,7 +37,7 @@ pub async fn a_key_to_go_on_after_counts_in_the_first_shard_only<B: Backend>(bac
     let claimer = Claimer::new(backend).await;
     let (first, all) = (claimer.shards[0], read_all(backend).await);
 
-    let wish = Claim { after: Some("zzz".to_owned()), ..claimer.wish(1000) };
+    let wish = Claim { after: Some("zzz".into()), ..claimer.wish(1000) };
     let claimed = claimer.store.claim(&wish).await.unwrap();
 
     assert!(all.iter().any(|row| row.shard == first));

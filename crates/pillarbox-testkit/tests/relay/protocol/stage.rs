@@ -267,7 +267,7 @@ pub(crate) async fn neighbours<B: Backend>(backend: &B) -> [String; 3] {
     owner.leave().await;
     let mut keys: BTreeMap<ShardId, Vec<String>> = BTreeMap::new();
     for row in rows {
-        keys.entry(row.shard).or_default().extend(row.key);
+        keys.entry(row.shard).or_default().extend(row.key.as_deref().map(str::to_owned));
     }
     let crowd = keys.into_values().rev().find(|keys| keys.len() >= 3).unwrap();
     crowd.into_iter().take(3).collect::<Vec<_>>().try_into().unwrap()

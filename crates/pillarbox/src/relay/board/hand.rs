@@ -1,18 +1,18 @@
 //! The hand: every row from its read to the end of its settle, counted by shard and by route.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
 use super::lane::Queued;
 use crate::id::{Seq, ShardId};
+use crate::relay::number::NumberMap;
 use crate::relay::routes::RouteId;
 
 #[derive(Debug, Default)]
 pub(super) struct Hand {
     /// The route is not known of one that is about to be committed.
-    rows: HashMap<Seq, (ShardId, Option<RouteId>)>,
-    shards: HashMap<ShardId, u32>,
-    routes: HashMap<RouteId, u32>,
+    rows: NumberMap<Seq, (ShardId, Option<RouteId>)>,
+    shards: NumberMap<ShardId, u32>,
+    routes: NumberMap<RouteId, u32>,
 }
 
 impl Hand {
@@ -72,8 +72,8 @@ impl Hand {
     }
 
     /// The first row of each shard.
-    pub(super) fn lowest(&self) -> HashMap<ShardId, Seq> {
-        let mut lowest = HashMap::new();
+    pub(super) fn lowest(&self) -> NumberMap<ShardId, Seq> {
+        let mut lowest = NumberMap::default();
         for (seq, (shard, _)) in &self.rows {
             let known = lowest.entry(*shard).or_insert(*seq);
             *known = (*known).min(*seq);
@@ -82,7 +82,7 @@ impl Hand {
     }
 }
 
-fn one_less<K: Hash + Eq>(counts: &mut HashMap<K, u32>, of: K) {
+fn one_less<K: Hash + Eq>(counts: &mut NumberMap<K, u32>, of: K) {
     if let Some(count) = counts.get_mut(&of) {
         *count -= 1;
         if *count == 0 {

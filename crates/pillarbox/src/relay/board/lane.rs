@@ -67,6 +67,15 @@ impl Lane {
         self.queue.insert(queued.row.seq, queued);
     }
 
+    /// Whether a row may start without waiting in line, which makes it the one under way.
+    pub(super) fn start_at_once(&mut self, seq: Seq) -> bool {
+        let may = self.is_idle() && self.parked.is_none();
+        if may {
+            self.busy = Some(seq);
+        }
+        may
+    }
+
     /// The next row to start, if nothing of the key is under way or waits.
     pub(super) fn pop(&mut self) -> Option<Box<Queued>> {
         if self.busy.is_some() || self.parked.is_some() {

@@ -1,9 +1,8 @@
 //! What to read next.
 
-use std::collections::HashMap;
-
 use super::{Board, Wanted};
 use crate::id::ShardId;
+use crate::relay::number::NumberMap;
 use crate::store::{KeyRead, ReadKeys, ShardRead};
 
 /// Keys that are read at once: after many failures, many are due together.
@@ -84,7 +83,7 @@ impl Board {
 
     fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {
         let is_slow = self.slow_reads >= SLOW_READS;
-        let lowest = if is_slow { self.hand.lowest() } else { HashMap::new() };
+        let lowest = if is_slow { self.hand.lowest() } else { NumberMap::default() };
         let mut reads = Vec::new();
         for shard in wanted {
             if let Some(state) = self.shards.get_mut(shard) {

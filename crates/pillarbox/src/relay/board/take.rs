@@ -10,6 +10,7 @@ use super::floor::Begin;
 use super::lane::{Parked, Queued};
 use super::{Board, LaneKey, MOST_PARKED};
 use crate::id::{Seq, ShardId};
+use crate::relay::number::NumberMap;
 use crate::store::{KeyRead, Pending, ReadKeys, ShardRead, Status};
 
 /// A read that takes longer walks through entries that are dead and still there.
@@ -28,6 +29,8 @@ struct Tally {
 /// What became of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Taken {
+    /// Nothing of its key was in hand: it may start.
+    Starts,
     Accepted,
     /// It waits, and so do the later rows of its key.
     Waits,
@@ -44,7 +47,7 @@ impl Board {
         now: Instant,
     ) {
         self.note_speed(rows.len(), took);
-        let mut pages: HashMap<ShardId, Vec<Pending>> = HashMap::new();
+        let mut pages: NumberMap<ShardId, Vec<Pending>> = NumberMap::default();
         rows.into_iter().for_each(|row| pages.entry(row.shard).or_default().push(row));
         for read in reads {
             let page = pages.remove(&read.shard).unwrap_or_default();
@@ -149,7 +152,7 @@ impl Board {
                     if taken == Taken::Waits {
                         waiting_keys.insert(lane_key.1.clone());
                     }
-                    touched.push(lane_key);
+                    touched.extend((taken != Taken::Starts).then_some(lane_key));
                     taken
                 }
             };
@@ -196,22 +199,26 @@ impl Board {
             }
             return Taken::Waits;
         }
-        self.line_up(Queued::cold(row), lane_key)
+        let busy = lane.busy;
+        let most = if self.is_slow(busy) { 0 } else { self.pages.least };
+        self.line_up(Queued::cold(row), lane_key, most)
     }
 
-    /// Takes a row that may start behind those of its key that are in hand.
-    fn line_up(&mut self, queued: Box<Queued>, lane_key: &LaneKey) -> Taken {
+    /// Takes a row that may start behind those of its key that are in hand, at most so many.
+    fn line_up(&mut self, queued: Box<Queued>, lane_key: &LaneKey, most: u32) -> Taken {
         let is_left = self.leaves(queued.route, lane_key.0);
-        let busy = self.lanes.get(lane_key).and_then(|lane| lane.busy);
-        let least = if self.is_slow(busy) { 0 } else { self.pages.least };
         let Some(lane) = self.lanes.get_mut(lane_key) else { return Taken::Waits };
         // One key must not fill the hand: its tail is read when its head has moved on.
         let is_left = is_left && !lane.is_registered();
-        if is_left || lane.queued() >= usize::try_from(least).unwrap_or(usize::MAX) {
+        if is_left || lane.queued() >= usize::try_from(most).unwrap_or(usize::MAX) {
             lane.tail_unread = !lane.is_idle();
             return Taken::Waits;
         }
         self.hand.take(&queued);
+        if lane.start_at_once(queued.row.seq) {
+            self.ready.push(queued);
+            return Taken::Starts;
+        }
         lane.push(queued);
         Taken::Accepted
     }
@@ -230,6 +237,9 @@ impl Board {
     /// The row that a lane waits for is seen anew: its wait is decided anew. One before it came
     /// late: the key is read from its head.
     fn reconsider_parked(&mut self, lane_key: &LaneKey, seen: Seq) {
+        if self.parked.is_empty() {
+            return;
+        }
         let parked = self.lanes.get(lane_key).and_then(|lane| lane.parked);
         match parked.map(|parked| seen.cmp(&parked.seq)) {
             Some(Ordering::Equal) => self.unpark(lane_key),
@@ -245,13 +255,14 @@ impl Board {
         last: Option<Seq>,
         rows: &[Pending],
     ) -> Vec<LaneKey> {
-        let seen: HashSet<Seq> = rows.iter().map(|row| row.seq).collect();
         let from = (read.shard, Seq(read.floor.0.saturating_add(1)));
         let to = (read.shard, last.unwrap_or(Seq(i64::MAX)));
+        // A page is in order of its rows.
+        let is_seen = |seq: &Seq| rows.binary_search_by_key(seq, |row| row.seq).is_ok();
         let gone: Vec<LaneKey> = self
             .parked
             .range(from..=to)
-            .filter(|((_, seq), _)| !seen.contains(seq) && !self.hand.has(*seq))
+            .filter(|((_, seq), _)| !is_seen(seq) && !self.hand.has(*seq))
             .map(|((shard, _), key)| (*shard, key.clone()))
             .collect();
         gone.iter().for_each(|lane_key| self.unpark(lane_key));
@@ -262,7 +273,7 @@ impl Board {
 impl Tally {
     fn count(&mut self, taken: Taken) {
         match taken {
-            Taken::Accepted => self.accepted += 1,
+            Taken::Starts | Taken::Accepted => self.accepted += 1,
             Taken::Waits => self.waiting += 1,
         }
     }

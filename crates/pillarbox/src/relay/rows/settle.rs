@@ -1,11 +1,12 @@
 //! Writing verdicts on rows until they are written: repeated, and split where one is refused.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use crate::clock::instant;
 use crate::error::Result;
 use crate::id::Seq;
 use crate::observe::{Happening, Observers};
+use crate::relay::number::NumberSet;
 use crate::relay::settle::{answered, give_up, split};
 use crate::store::{SettleRows, Store};
 
@@ -13,9 +14,9 @@ use crate::store::{SettleRows, Store};
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     /// Written.
-    pub(super) applied: HashSet<Seq>,
+    pub(super) applied: NumberSet<Seq>,
     /// Refused by the database for a reason that trying again will not mend.
-    pub(super) failed: HashSet<Seq>,
+    pub(super) failed: NumberSet<Seq>,
 }
 
 /// Repeats a settle until it is answered: the tokens make the second time harmless. One verdict

@@ -133,7 +133,7 @@ impl RowEngine {
                 continue;
             }
             if !answer.applied.contains(&seq) {
-                self.observers.see(&Happening::Fenced { event_id: (&job.event_id).into() });
+                self.observers.see(&Happening::Fenced { event_id: job.event_id() });
             }
             match verdict {
                 Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => {

@@ -1,5 +1,7 @@
 //! One row of the memory store, and how its state changes.
 
+use std::sync::Arc;
+
 use crate::clock::Timestamp;
 use crate::envelope::{Delivery, Envelope};
 use crate::id::{OwnerId, Seq, ShardId, Token};
@@ -11,7 +13,7 @@ use crate::verdict::{ErrorText, Verdict};
 #[derive(Clone)]
 pub(super) struct Event {
     pub(super) envelope: Envelope,
-    pub(super) key: Option<String>,
+    pub(super) key: Option<Arc<str>>,
     pub(super) shard: ShardId,
     pub(super) status: Status,
     pub(super) token: Token,
@@ -29,7 +31,7 @@ pub(super) struct Event {
 impl Event {
     pub(super) fn new(
         envelope: &Envelope,
-        key: Option<String>,
+        key: Option<Arc<str>>,
         shard: ShardId,
         now: Timestamp,
     ) -> Self {
@@ -113,7 +115,7 @@ impl Event {
         StoredEvent {
             seq,
             shard: self.shard,
-            key: self.key.clone(),
+            key: self.key.as_deref().map(str::to_owned),
             token: self.token,
             status: self.status,
             attempts: self.attempts,
@@ -136,7 +138,7 @@ impl Event {
             event_version: i32::try_from(envelope.event_version()).unwrap_or(i32::MAX),
             aggregate_type: envelope.aggregate_type().as_str().to_owned(),
             aggregate_id: envelope.aggregate_id().map(str::to_owned),
-            key: self.key.clone(),
+            key: self.key.as_deref().map(str::to_owned),
             tenant_id: envelope.tenant_id().map(str::to_owned),
             status: self.status,
             attempts: self.attempts,

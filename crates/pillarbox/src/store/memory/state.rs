@@ -83,7 +83,7 @@ impl State {
         let key = envelope.ordering_key();
         let hashed = key.as_deref().unwrap_or(envelope.event_id().as_str());
         let shard = shard_of(hashed, self.shards.len());
-        Event::new(envelope, key, shard, now)
+        Event::new(envelope, key.map(Into::into), shard, now)
     }
 
     /// Whether an event of the key is pending or held.

@@ -89,13 +89,13 @@ impl Look<'_> {
 
     async fn one_by_one(&mut self) -> Result<()> {
         let claim = self.claim;
-        let mut after = claim.after.clone();
+        let mut after = claim.after.as_deref();
         for shard in &claim.shards {
             let shard = [*shard];
             let keyless = match claim.order {
                 Order::None => sql::LOOK,
                 Order::Key => {
-                    self.key_by_key(&shard, after.take().unwrap_or_default()).await?;
+                    self.key_by_key(&shard, after.take().unwrap_or_default().to_owned()).await?;
                     sql::LOOK_KEYLESS
                 }
             };

@@ -1,6 +1,6 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use sqlx::{AssertSqlSafe, MySqlConnection, Row as _, mysql::MySqlRow};
 use time::{OffsetDateTime, PrimitiveDateTime};
@@ -128,12 +128,12 @@ pub(super) async fn read_keys(store: &MysqlStore, read: &ReadKeys) -> Result<Vec
     if read.keys.is_empty() {
         return Ok(Vec::new());
     }
-    let none = KeyRead { shard: ShardId(-1), key: String::new() };
+    let none = KeyRead { shard: ShardId(-1), key: Arc::from("") };
     let part = store.tables.render(sql::READ_KEY);
     let (text, parts) = parts(&part, "\nunion all", &read.keys, none);
     let mut query = sqlx::query(AssertSqlSafe(text));
     for KeyRead { shard, key } in parts {
-        query = query.bind(shard.0).bind(key).bind(i64::from(read.limit));
+        query = query.bind(shard.0).bind(String::from(&*key)).bind(i64::from(read.limit));
     }
     let mut call = store.call().await?;
     let rows = query.fetch_all(&mut *call).await;
@@ -145,7 +145,7 @@ pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
     Ok(Pending {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
-        key: row.try_get("ordering_key")?,
+        key: row.try_get::<Option<&str>, _>("ordering_key")?.map(Arc::from),
         token: Token(row.try_get("lock_token")?),
         status: status(row)?,
         attempts: attempts(row)?,

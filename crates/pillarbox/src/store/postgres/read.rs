@@ -1,5 +1,7 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
+use std::sync::Arc;
+
 use sqlx::{Decode, Postgres, Row as _, postgres::PgRow};
 
 use super::{PostgresStore, sql};
@@ -31,7 +33,7 @@ pub(super) async fn read(store: &PostgresStore, read: &Read) -> Result<Vec<Pendi
 
 pub(super) async fn read_keys(store: &PostgresStore, read: &ReadKeys) -> Result<Vec<Pending>> {
     let (shards, keys): (Vec<i16>, Vec<&str>) =
-        read.keys.iter().map(|want| (want.shard.0, want.key.as_str())).unzip();
+        read.keys.iter().map(|want| (want.shard.0, &*want.key)).unzip();
     let mut link = store.link(store.work()).await?;
     let rows = sqlx::query(store.sql(sql::READ_KEYS))
         .persistent(store.named)
@@ -47,7 +49,7 @@ pub(super) async fn read_keys(store: &PostgresStore, read: &ReadKeys) -> Result<
 pub(super) fn pending(row: &PgRow) -> Result<Pending> {
     let mut columns = Columns::of(row);
     let (seq, shard) = (Seq(columns.next()?), ShardId(columns.next()?));
-    let (key, token) = (columns.next()?, Token(columns.next()?));
+    let (key, token) = (columns.next::<Option<&str>>()?.map(Arc::from), Token(columns.next()?));
     let (status, attempts) = (columns.status()?, columns.attempts()?);
     let available_at = columns.time()?;
     let locked_until = columns.next::<Option<i64>>()?.map(moment);

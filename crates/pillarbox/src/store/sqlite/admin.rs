@@ -182,7 +182,7 @@ pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<St
     Ok(Some(StoredEvent {
         seq: row.seq,
         shard,
-        key: row.key,
+        key: row.key.map(|key| String::from(&*key)),
         token: row.token,
         status: row.status,
         attempts: row.attempts,

@@ -1,5 +1,7 @@
 //! Pending rows, read without a write: the shard's lease says whose they are.
 
+use std::sync::Arc;
+
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Encode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _};
 
@@ -21,7 +23,7 @@ pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending
 pub(super) async fn read_keys(store: &SqliteStore, read: &ReadKeys) -> Result<Vec<Pending>> {
     let mut found = Vec::new();
     for want in &read.keys {
-        found.extend(page(store, sql::READ_KEY, want.shard, want.key.as_str(), read.limit).await?);
+        found.extend(page(store, sql::READ_KEY, want.shard, &*want.key, read.limit).await?);
     }
     Ok(found)
 }
@@ -95,7 +97,7 @@ impl<'r> Columns<'r> {
             lapsed: (state >> 1) & 1 == 1,
             behind: state & 1 == 1,
             due_in: from_micros(self.next()?),
-            key: self.text()?,
+            key: self.text()?.map(Arc::from),
             event: self.event(i32::try_from(state >> 5).unwrap_or(0)),
         })
     }

@@ -50,7 +50,7 @@ async fn the_other_route_is_reached() {
         sim.step(Step::Start).await;
     }
     let other = format!("k{OTHER}");
-    assert!(sim.running.iter().any(|(row, _)| row.key.as_ref() == Some(&other)));
+    assert!(sim.running.iter().any(|(row, _)| row.key.as_deref() == Some(&*other)));
 }
 
 #[tokio::test(start_paused = true)]
