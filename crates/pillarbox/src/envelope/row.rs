@@ -5,7 +5,7 @@ use std::mem;
 use super::{Envelope, Headers, Payload};
 use crate::clock::Timestamp;
 use crate::error::Error;
-use crate::event::{AggregateType, EventType, Key};
+use crate::event::{AggregateType, EventType, Key, MAX_AGGREGATE_ID, check_text};
 use crate::id::EventId;
 
 /// The columns of a row that make up its envelope.
@@ -67,29 +67,85 @@ impl Row {
         };
         let (event_id, event_type) = (EventId::new(event_id)?, EventType::new(self.event_type)?);
         let version = u32::try_from(self.event_version).unwrap_or(0);
-        let mut envelope = Envelope::with_id(event_id, event_type, payload).version(version)?;
-        let key = match self.partition_key {
-            None => Key::Aggregate,
-            Some(key) if key.is_empty() => Key::Free,
-            Some(key) => Key::Given(key),
-        };
-        envelope = envelope.key(key)?.occurred_at(self.occurred_at);
-        let parts = envelope.parts();
-        parts.aggregate_type = AggregateType::new(self.aggregate_type)?;
-        // An empty text is how some languages write "none".
-        parts.aggregate_id = self.aggregate_id.filter(|id| !id.is_empty());
-        parts.tenant = self.tenant_id.filter(|tenant| !tenant.is_empty());
-        parts.content_type = self.content_type.filter(|kind| !kind.is_empty());
+        let mut envelope = Envelope::with_id(event_id, event_type, payload)
+            .version(version)?
+            .occurred_at(self.occurred_at)
+            .key(match self.partition_key {
+                None => Key::Aggregate,
+                Some(key) if key.is_empty() => Key::Free,
+                Some(key) => Key::Given(key),
+            })?;
+        envelope.parts().aggregate_type = AggregateType::new(self.aggregate_type)?;
+        if let Some(id) = written(self.aggregate_id) {
+            check_text("aggregate id", &id, MAX_AGGREGATE_ID)?;
+            envelope.parts().aggregate_id = Some(id);
+        }
+        if let Some(tenant) = written(self.tenant_id) {
+            envelope = envelope.tenant(tenant)?;
+        }
+        if let Some(content_type) = written(self.content_type) {
+            envelope = envelope.content_type(content_type)?;
+        }
         if let Some(headers) = self.headers {
-            parts.headers = Headers::from_json(&headers)?;
+            envelope.parts().headers = Headers::from_json(&headers)?;
         }
         Ok(envelope)
     }
+}
+
+/// An empty text is how some languages write "none".
+fn written(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
 }
 
 fn explain(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        Row {
+            event_id: "e-1".to_owned(),
+            event_type: "order.placed".to_owned(),
+            event_version: 1,
+            aggregate_type: "order".to_owned(),
+            aggregate_id: Some("7".to_owned()),
+            partition_key: None,
+            tenant_id: None,
+            payload: Some("1".to_owned()),
+            payload_bytes: None,
+            content_type: None,
+            headers: None,
+            occurred_at: Timestamp::from_unix_micros(0),
+        }
+    }
+
+    #[test]
+    fn every_text_of_a_row_keeps_its_rule() {
+        let text = |text: &str| Some(text.to_owned());
+        let cause = |row: Row| row.open().unwrap_err().cause;
+
+        let split = "has a control character";
+        assert!(cause(Row { aggregate_id: text("a\r\nb"), ..row() }).ends_with(split));
+        assert!(cause(Row { tenant_id: text("a\0"), ..row() }).ends_with(split));
+        assert!(cause(Row { content_type: text("a\nb"), ..row() }).ends_with(split));
+        assert!(cause(Row { tenant_id: text(&"x".repeat(65)), ..row() }).ends_with("limit is 64"));
+    }
+
+    #[test]
+    fn an_empty_text_is_none() {
+        let empty = || Some(String::new());
+
+        let row = Row { aggregate_id: empty(), tenant_id: empty(), content_type: empty(), ..row() };
+
+        let envelope = row.open().unwrap();
+        assert_eq!((envelope.aggregate_id(), envelope.tenant_id()), (None, None));
+        assert_eq!(envelope.given_content_type(), None);
     }
 }
