@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Delivery, Envelope, Headers, Payload};
@@ -30,7 +30,12 @@ struct Wire<'a> {
     partition_key: Option<Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     tenant_id: Option<Cow<'a, str>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
     payload: Option<Cow<'a, RawValue>>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     payload_bytes: Option<Cow<'a, str>>,
@@ -46,6 +51,11 @@ struct Wire<'a> {
 
 fn one() -> u32 {
     1
+}
+
+/// A payload may be `null`, which an `Option` would take for none.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, RawValue>>, D::Error> {
+    <&RawValue>::deserialize(from).map(|raw| Some(Cow::Borrowed(raw)))
 }
 
 impl Envelope {
@@ -142,6 +152,8 @@ impl Envelope {
 
 fn payload(json: Option<&RawValue>, bytes: Option<&str>) -> Result<Payload> {
     match (json, bytes) {
+        // Beside bytes it is how some languages write "none".
+        (Some(json), Some(_)) if json.get() == "null" => payload(None, bytes),
         (Some(json), None) => Payload::json_text(json.get()),
         (None, Some(base64)) => {
             let bytes = STANDARD.decode(base64).map_err(|source| {
@@ -186,6 +198,16 @@ mod tests {
         .deliver_at(Timestamp::from_unix_micros(1_800_000_000_000_000));
 
         assert_eq!(Envelope::from_json(&envelope.to_json()).unwrap(), envelope);
+    }
+
+    #[test]
+    fn a_payload_may_be_null() {
+        let envelope = Envelope::json("a", &()).unwrap();
+
+        assert_eq!(envelope.payload().as_json(), Some("null"));
+        assert_eq!(Envelope::from_json(&envelope.to_json()).unwrap(), envelope);
+        let beside = r#"{"event_type":"a","payload":null,"payload_bytes":"AA=="}"#;
+        assert_eq!(Envelope::from_json(beside).unwrap().payload().as_bytes(), [0]);
     }
 
     #[test]
