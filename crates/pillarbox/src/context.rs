@@ -134,6 +134,8 @@ impl Context {
             return envelope;
         }
         let mut headers = envelope.header_map().clone();
+        // Without a parent it is of a trace that nobody knows.
+        headers.remove(TRACESTATE);
         if headers.insert(TRACEPARENT, parent).is_err() {
             return envelope;
         }
@@ -208,6 +210,9 @@ mod tests {
         let stray = Context::new().tracestate("congo=t61rcWkgMzE");
         let filled = stray.fill(Envelope::json("a", &1).unwrap()).unwrap();
         assert_eq!(Context::of(&filled), Context::new());
+        let own = Envelope::json("a", &1).unwrap().header("tracestate", "of=another").unwrap();
+        let filled = Context::new().traceparent(TRACE).fill(own).unwrap();
+        assert_eq!(Context::of(&filled), Context::new().traceparent(TRACE));
     }
 
     #[test]

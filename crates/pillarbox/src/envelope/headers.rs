@@ -60,6 +60,10 @@ impl Headers {
         Ok(())
     }
 
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.retain(|(known, _)| known != name);
+    }
+
     /// The value of a header.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
