@@ -35,17 +35,50 @@ use crate::store::memory::MemoryStore;
 /// # Cancel safety
 /// Nothing is left behind.
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
-    match &*scheme {
-        "memory" => Ok(Arc::new(MemoryStore::new())),
-        "mysql" | "mariadb" => mysql(url).await,
-        "postgres" | "postgresql" => postgres(url).await,
-        "sqlite" => sqlite(url).await,
-        // The URL itself stays out of the message: it may hold a password.
-        "" => refuse("a store's URL begins with mysql://, postgres://, sqlite: or memory:"),
-        other => refuse(format!(
-            "no store for {other:?} URLs: use mysql://, postgres://, sqlite: or memory:"
-        )),
+    match Product::of(url)? {
+        Product::Memory => Ok(Arc::new(MemoryStore::new())),
+        Product::Mysql => mysql(url).await,
+        Product::Postgres => postgres(url).await,
+        Product::Sqlite => sqlite(url).await,
+    }
+}
+
+/// Reads a URL as [`connect`] does, as far as it goes without a server.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read(url: &str) -> Result<()> {
+    match Product::of(url)? {
+        #[cfg(feature = "mysql")]
+        Product::Mysql => crate::store::mysql::MysqlStore::options(url).map(drop),
+        #[cfg(feature = "postgres")]
+        Product::Postgres => crate::store::postgres::PostgresStore::options(url).map(drop),
+        #[cfg(feature = "sqlite")]
+        Product::Sqlite => crate::store::sqlite::SqliteStore::options(url).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// What keeps the events.
+enum Product {
+    Memory,
+    Mysql,
+    Postgres,
+    Sqlite,
+}
+
+impl Product {
+    fn of(url: &str) -> Result<Self> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        match &*scheme {
+            "memory" => Ok(Self::Memory),
+            "mysql" | "mariadb" => Ok(Self::Mysql),
+            "postgres" | "postgresql" => Ok(Self::Postgres),
+            "sqlite" => Ok(Self::Sqlite),
+            // The URL itself stays out of the message: it may hold a password.
+            "" => refuse("a store's URL begins with mysql://, postgres://, sqlite: or memory:"),
+            other => refuse(format!(
+                "no store for {other:?} URLs: use mysql://, postgres://, sqlite: or memory:"
+            )),
+        }
     }
 }
 
@@ -90,7 +123,7 @@ fn missing(feature: &str) -> Result<Arc<dyn Store>> {
     ))
 }
 
-fn refuse(message: impl Into<String>) -> Result<Arc<dyn Store>> {
+fn refuse<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::Configuration, message))
 }
 
@@ -112,6 +145,22 @@ mod tests {
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         }
         assert!(error("oracle://db/shop").await.to_string().contains("oracle"));
+    }
+
+    #[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    #[tokio::test]
+    async fn a_password_with_a_question_mark_is_not_quoted_as_a_parameter() {
+        for url in [
+            "postgres://app:a?sslmode=hunter2@db/shop",
+            "mysql://app:a?ssl-mode=hunter2@db/shop",
+            "sqlite://app:a?hunter2@shop.db",
+        ] {
+            let error = error(url).await;
+            assert_eq!(error.kind(), ErrorKind::Configuration, "{url}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+            assert!(error.to_string().contains("%3F"), "{error}");
+        }
+        assert!(error("postgres://db/shop?sslmode=off").await.to_string().contains("off"));
     }
 
     #[cfg(feature = "mysql")]

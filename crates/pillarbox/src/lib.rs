@@ -9,6 +9,9 @@ mod emit;
 mod envelope;
 mod error;
 mod event;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hot;
 mod id;
 mod inbox;

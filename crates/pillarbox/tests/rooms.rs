@@ -31,6 +31,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("admin", 4),
     ("relay", 5),
     ("connect", 6),
+    ("fuzzing", 7),
 ];
 
 /// Rooms below know a product: they import floors 0 and 1, and only `connect` imports them.

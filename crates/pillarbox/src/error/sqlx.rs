@@ -42,6 +42,18 @@ impl Error {
         };
         Self { kind, message: format!("cannot connect to the database: {said}"), ..error }
     }
+
+    /// What is wrong with a URL. Its reader quotes a parameter that it does not take; and where a
+    /// password has a bare `?`, what follows reads as one.
+    pub(crate) fn unreadable(url: &str, source: sqlx::Error) -> Self {
+        let parameters = url.split_once('?').map_or("", |(_, parameters)| parameters);
+        if !parameters.contains('@') {
+            return Self::connecting(source);
+        }
+        let message = "the URL cannot be read: a `?` or `@` that is part of a user, a password or a \
+                       parameter is written as %3F or %40";
+        Self::new(ErrorKind::Configuration, message)
+    }
 }
 
 fn classify(answer: &dyn DatabaseError) -> (ErrorKind, String) {

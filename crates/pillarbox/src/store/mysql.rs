@@ -112,20 +112,27 @@ impl MysqlStore {
     /// # Cancel safety
     /// Nothing is left behind.
     pub async fn connect(url: &str) -> Result<Self> {
-        let wrong = |message: &str| Err(Error::new(ErrorKind::Configuration, message));
-        let scheme = url.to_ascii_lowercase();
-        if !scheme.starts_with("mysql://") && !scheme.starts_with("mariadb://") {
-            return wrong("a MySQL URL begins with mysql://user@host/database");
-        }
-        let options: MySqlConnectOptions = url.parse().map_err(Error::connecting)?;
-        if options.get_database().is_none_or(str::is_empty) {
-            return wrong("the URL names no database: mysql://user@host/database");
-        }
+        let options = Self::options(url)?;
         // One connection by hand: a pool would knock for half a minute before it says no.
         let mut connection = options.connect().await.map_err(Error::connecting)?;
         server::of(&mut connection).await?;
         connection.close().await?;
         Ok(Self::new(MySqlPoolOptions::new().max_connections(10).connect_lazy_with(options)))
+    }
+
+    /// What a URL says.
+    pub(crate) fn options(url: &str) -> Result<MySqlConnectOptions> {
+        let wrong = |message: &str| Err(Error::new(ErrorKind::Configuration, message));
+        let scheme = url.to_ascii_lowercase();
+        if !scheme.starts_with("mysql://") && !scheme.starts_with("mariadb://") {
+            return wrong("a MySQL URL begins with mysql://user@host/database");
+        }
+        let options: MySqlConnectOptions =
+            url.parse().map_err(|source| Error::unreadable(url, source))?;
+        if options.get_database().is_none_or(str::is_empty) {
+            return wrong("the URL names no database: mysql://user@host/database");
+        }
+        Ok(options)
     }
 
     /// On the tables whose names begin with this prefix.

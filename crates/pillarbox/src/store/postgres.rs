@@ -107,17 +107,23 @@ impl PostgresStore {
     /// # Cancel safety
     /// Nothing is left behind.
     pub async fn connect(url: &str) -> Result<Self> {
+        let (options, is_pooled) = Self::options(url)?;
+        // One connection by hand: a pool would knock for half a minute before it says no.
+        options.connect().await.map_err(Error::connecting)?.close().await?;
+        let pool = PgPoolOptions::new().max_connections(10).connect_with(options).await?;
+        Ok(Self { named: !is_pooled, ..Self::new(pool) })
+    }
+
+    /// What a URL says: of the server, and whether there is a pooler before it.
+    pub(crate) fn options(url: &str) -> Result<(PgConnectOptions, bool)> {
         let scheme = url.to_ascii_lowercase();
         if !scheme.starts_with("postgres://") && !scheme.starts_with("postgresql://") {
             let message = "a PostgreSQL URL begins with postgres://user@host/database";
             return Err(Error::new(ErrorKind::Configuration, message));
         }
-        let (url, is_pooled) = pooler(url)?;
-        let options: PgConnectOptions = url.parse().map_err(Error::connecting)?;
-        // One connection by hand: a pool would knock for half a minute before it says no.
-        options.connect().await.map_err(Error::connecting)?.close().await?;
-        let pool = PgPoolOptions::new().max_connections(10).connect_with(options).await?;
-        Ok(Self { named: !is_pooled, ..Self::new(pool) })
+        let (plain, is_pooled) = pooler(url)?;
+        let options = plain.parse().map_err(|source| Error::unreadable(url, source))?;
+        Ok((options, is_pooled))
     }
 
     /// On the tables whose names begin with this prefix.

@@ -15,6 +15,7 @@ mod stats;
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
 
 use super::{
@@ -65,11 +66,16 @@ impl SqliteStore {
     /// # Cancel safety
     /// Nothing is left behind.
     pub async fn connect(url: &str) -> Result<Self> {
+        Ok(Self::new(open::open(url, Self::options(url)?).await?))
+    }
+
+    /// What a URL says.
+    pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions> {
         if !url.to_ascii_lowercase().starts_with("sqlite:") {
             let message = "a SQLite URL begins with sqlite:, as in sqlite://shop.db";
             return Err(Error::new(ErrorKind::Configuration, message));
         }
-        Ok(Self::new(open::open(url).await?))
+        url.parse().map_err(|source| Error::unreadable(url, source))
     }
 
     /// On the tables whose names begin with this prefix.

@@ -12,8 +12,7 @@ use crate::error::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
-pub(super) async fn open(url: &str) -> Result<SqlitePool> {
-    let options: SqliteConnectOptions = url.parse().map_err(Error::connecting)?;
+pub(super) async fn open(url: &str, options: SqliteConnectOptions) -> Result<SqlitePool> {
     let options = options
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
@@ -69,7 +68,7 @@ mod tests {
             let opening: Vec<_> = (0..8)
                 .map(|_| {
                     let url = url.clone();
-                    tokio::spawn(async move { open(&url).await })
+                    tokio::spawn(async move { open(&url, url.parse().unwrap()).await })
                 })
                 .collect();
 
