@@ -25,6 +25,8 @@ usage: cargo xtask <command>
   model                                   the protocol in every order of steps, as it is and with each
                                           rule broken
   mutants [name]                          builds that are broken on purpose, and what notices them
+  fuzz [--seconds N] [target…]            texts from outside, changed by libFuzzer for so long each
+                                          (60 s)
   services [up|down|status|revive]        the servers of the tests; `up` prints what to export,
                                           `revive` starts again what was killed
 
@@ -43,6 +45,7 @@ pub(crate) enum Task {
     Nemesis(NemesisOptions),
     Model,
     Mutants(MutantsOptions),
+    Fuzz(FuzzOptions),
     Services(Action),
 }
 
@@ -87,6 +90,14 @@ pub(crate) struct MutantsOptions {
     pub(crate) after: After,
 }
 
+#[derive(Debug, PartialEq)]
+pub(crate) struct FuzzOptions {
+    /// For each target.
+    pub(crate) seconds: u64,
+    /// Some, or all.
+    pub(crate) targets: Vec<String>,
+}
+
 impl From<TestOptions> for MutantsOptions {
     fn from(TestOptions { names, after }: TestOptions) -> Self {
         Self { names, after }
@@ -123,6 +134,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
         "nemesis" => Ok(Task::Nemesis(nemesis(args))),
         "model" => nothing_more(args).map(|()| Task::Model),
         "mutants" => test(args).map(|options| Task::Mutants(options.into())),
+        "fuzz" => fuzz(args).map(Task::Fuzz),
         "services" => services(args).map(Task::Services),
         other => Err(unknown("command", other)),
     }
@@ -201,6 +213,23 @@ fn nemesis(args: impl Iterator<Item = String>) -> NemesisOptions {
         }
     }
     options
+}
+
+fn fuzz(mut args: impl Iterator<Item = String>) -> Result<FuzzOptions> {
+    let mut options = FuzzOptions { seconds: 60, targets: Vec::new() };
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--seconds" => {
+                let seconds = args.next().and_then(|seconds| seconds.parse().ok());
+                // libFuzzer takes 0 for ever.
+                let seconds = seconds.filter(|seconds| *seconds > 0);
+                options.seconds = seconds.ok_or("--seconds needs a number: --seconds N")?;
+            }
+            flag if flag.starts_with('-') => return Err(unknown("option", flag)),
+            _ => options.targets.push(arg),
+        }
+    }
+    Ok(options)
 }
 
 fn services(mut args: impl Iterator<Item = String>) -> Result<Action> {
@@ -287,6 +316,18 @@ mod tests {
 
         assert_eq!(options.words, ["faults", "--store", "sqlite"]);
         assert_eq!(options.after, After::Keep);
+    }
+
+    #[test]
+    fn fuzzers_run_for_a_minute_unless_said() {
+        let options = |seconds, targets: &[&str]| {
+            let targets = targets.iter().map(|target| (*target).to_owned()).collect();
+            Task::Fuzz(FuzzOptions { seconds, targets })
+        };
+
+        assert_eq!(parsed("fuzz").unwrap(), options(60, &[]));
+        assert_eq!(parsed("fuzz row --seconds 5 url").unwrap(), options(5, &["row", "url"]));
+        assert!(parsed("fuzz --seconds 0").is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod command;
 mod conformance;
+mod fuzz;
 mod metadata;
 mod model;
 mod mutants;
@@ -51,6 +52,7 @@ fn run(task: Task) -> Result {
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Model => model::run(),
         Task::Mutants(options) => mutants::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::Services(action) => services::run(action),
     }
 }
