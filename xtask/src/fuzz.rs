@@ -23,6 +23,9 @@ const ON_STABLE: [&str; 2] = ["--sanitizer", "none"];
 /// Longer inputs slow everything down; the targets make long texts of short ones.
 const LONGEST: &str = "-max_len=20000";
 
+/// What takes so many seconds on one input has no end.
+const PATIENCE: &str = "-timeout=10";
+
 /// `cargo xtask fuzz`.
 pub(crate) fn run(options: &FuzzOptions) -> Result {
     let mut steps = Steps::default();
@@ -70,7 +73,7 @@ fn attack(target: &str, seconds: u64) -> Result<Report> {
     let before = inputs(target)?;
     let mut run = fuzz("run", target);
     run.arg(corpus().join(target)).arg("--");
-    run.args([&format!("-max_total_time={seconds}"), "-print_final_stats=1", LONGEST]);
+    run.args([&format!("-max_total_time={seconds}"), "-print_final_stats=1", LONGEST, PATIENCE]);
     // Statistics and panics come on stderr.
     let ended = run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
     let said = String::from_utf8_lossy(&ended.stderr);

@@ -27,13 +27,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "payload":{"total":19.990,"s":"\ud800\u0000"},"content_type":"application/json",
         "headers":{"z":"1","a":"\""},"occurred_at":"2026-11-15T20:00:00.000001Z",
         "available_at":"9999-12-31T23:59:59.999999-23:59"}"#;
+    let nested = |depth: usize| {
+        let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+        format!(r#"{{"event_type":"a","payload":{open}{close}}}"#)
+    };
     [
         whole.to_owned(),
         r#"{"event_type":"a","payload_bytes":"AAH/","partition_key":""}"#.to_owned(),
         r#"{"event_type":"a","payload":null}"#.to_owned(),
         r#"{"event_type":"a","payload": [ 1e999 , {"a":1,"a":2} ] }"#.to_owned(),
         r#"{"event_type":"a","payload":1,"occurred_at":"0001-01-01T00:00:00+23:59"}"#.to_owned(),
-        format!(r#"{{"event_type":"a","payload":{}{}}}"#, "[".repeat(100), "]".repeat(100)),
+        nested(100),
+        nested(101),
         format!(r#"{{"event_type":"{}","payload":1}}"#, "ß".repeat(128)),
     ]
     .map(String::into_bytes)

@@ -44,7 +44,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         default.as_str(),
         "{}",
         r#"{"lease_ms":11000,"delivery_timeout_ms":10000,"margin_ms":1000}"#,
-        r#"{"lease_ms":5000}"#,
+        r#"{"lease_ms":10999,"delivery_timeout_ms":10000,"margin_ms":1000}"#,
         r#"{"lease_ms":31622400000,"delivery_timeout_ms":18446744073709551615}"#,
         r#"{"claim":"rows","order":"none","workers":2000,"max_unsettled":1}"#,
         r#"{"claim":"shards","order":"none"}"#,
