@@ -43,7 +43,7 @@ mod tests {
         Pending {
             seq: Seq(seq),
             shard: ShardId(0),
-            key: key.map(str::to_owned),
+            key: key.map(Into::into),
             token: Token(0),
             status,
             attempts: 0,
