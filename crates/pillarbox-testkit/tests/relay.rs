@@ -162,6 +162,7 @@ on_every_store! {
         a_start_that_fails_is_told_at_once,
     }
     takeover {
+        a_lease_that_is_renewed_too_late_goes_on_at_once,
         a_stop_finishes_what_is_under_way_and_hands_over_at_once,
         a_lapsed_owner_is_taken_over_from,
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::store::{Join, Lease, Mode, Take};
-use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, OwnerId};
+use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, OwnerId, Relay, RelaySettings};
+use pillarbox_testkit::fake::{Call, FaultyStore, ManualClock, Side};
 use tokio::sync::{Notify, mpsc};
 
 use crate::fixture::{Place, Script, free, keyed, next, relay};
@@ -41,6 +42,39 @@ pub(crate) async fn a_stop_finishes_what_is_under_way_and_hands_over_at_once(pla
     place.commit(&outbox, vec![keyed("k", 2)]).await;
     assert_eq!(next(&mut hears, 1).await, [2]);
     second.stop().await.unwrap();
+}
+
+/// As after a stall: the lease has run out here, and nobody took over. What came meanwhile does not
+/// wait for the next look at the table, which is an hour away.
+pub(crate) async fn a_lease_that_is_renewed_too_late_goes_on_at_once(place: &Place) {
+    let store = FaultyStore::new(place.store());
+    let (clock, (listeners, mut hears)) = (ManualClock::new(), Script::default().listeners());
+    let hour = Duration::from_secs(3600);
+    let settings = RelaySettings {
+        lease: Duration::from_secs(3),
+        delivery_timeout: Duration::from_secs(1),
+        poll: hour,
+        sweep: hour,
+        ..RelaySettings::default()
+    };
+    let relay = Relay::shared(Arc::new(store.clone()), listeners).settings(settings);
+    let relay = relay.clock(clock.clone());
+    let outbox = relay.outbox();
+    let mut renewal = store.hold(Call::Renew, Side::Before);
+    let handle = relay.spawn().await.unwrap();
+    place.commit(&outbox, vec![keyed("k", 1)]).await;
+    assert_eq!(next(&mut hears, 1).await, [1], "everything is held, and was looked at");
+
+    renewal.reached().await;
+    clock.advance(Duration::from_secs(4));
+    place.commit(&outbox, vec![keyed("k", 2)]).await;
+    handle.wake();
+    tokio::task::yield_now().await;
+    assert!(hears.try_recv().is_err(), "not without a lease");
+    renewal.release();
+
+    assert_eq!(next(&mut hears, 1).await, [2]);
+    handle.stop().await.unwrap();
 }
 
 /// As after a kill: its rows are delivered by the next.

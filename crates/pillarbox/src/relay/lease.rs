@@ -111,7 +111,7 @@ impl Tenure {
         self.given.notify_one();
     }
 
-    /// Waits until other shards are held than before, or some are to be drained.
+    /// Waits until other shards are held than before, or for longer, or some are to be drained.
     ///
     /// # Cancel safety
     /// A dropped wait loses no change.
@@ -140,6 +140,8 @@ impl Tenure {
     fn renewed(&self, deadline: Deadline, pause: Duration) {
         let mut held = self.held();
         (held.deadline, held.renew_at) = (Some(deadline), Some(instant() + pause));
+        // It may have run out before, and what may not start without it waits for nothing else.
+        self.changed.notify_one();
     }
 
     fn is_renewal_due(&self) -> bool {
