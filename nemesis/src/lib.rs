@@ -3,10 +3,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod bank;
 pub mod bouncer;
 pub mod chance;
 pub mod check;
+pub mod load;
 pub mod log;
 pub mod orders;
 pub mod place;
@@ -16,6 +18,7 @@ pub mod relay;
 pub mod settings;
 pub mod show;
 pub mod table;
+pub mod transfer;
 pub mod writer;
 
 use pillarbox::Event;

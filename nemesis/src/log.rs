@@ -11,6 +11,7 @@ use std::{
 };
 
 use pillarbox::{Clock as _, SystemClock};
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
@@ -19,6 +20,8 @@ use crate::Result;
 pub struct Log {
     file: File,
     life: String,
+    /// How many microseconds the clock of this process is ahead of everybody else's.
+    ahead: i64,
 }
 
 impl Log {
@@ -28,7 +31,13 @@ impl Log {
     /// When the file cannot be opened.
     pub fn open(path: &Path, life: &str) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Self { file, life: life.to_owned() })
+        Ok(Self { file, life: life.to_owned(), ahead: 0 })
+    }
+
+    /// Where the clock is so many hours ahead, and is known to be.
+    #[must_use]
+    pub fn ahead(self, hours: i64) -> Self {
+        Self { ahead: hours * 3_600_000_000, ..self }
     }
 
     /// Writes one line with one call.
@@ -36,87 +45,120 @@ impl Log {
     /// # Errors
     /// When the disk is full, say.
     pub fn note(&self, entry: &Entry<'_>) -> std::io::Result<()> {
-        let line = format!("{} {} {entry}\n", self.life, SystemClock.now().unix_micros());
-        (&self.file).write_all(line.as_bytes())
+        self.note_of(&self.life, entry)
+    }
+
+    /// The same about another life.
+    ///
+    /// # Errors
+    /// When the disk is full, say.
+    pub fn note_of(&self, life: &str, entry: &Entry<'_>) -> std::io::Result<()> {
+        let at = SystemClock.now().unix_micros() - self.ahead;
+        let mut line = serde_json::to_vec(&Line { life, at, entry: *entry })?;
+        line.push(b'\n');
+        (&self.file).write_all(&line)
     }
 }
 
 /// What a line tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
 pub enum Entry<'a> {
-    /// A listener was called: event id, account, the account's count.
-    Step(&'a str, i64, i64),
+    /// A listener heard an event: its id, account, and the account's count.
+    Step {
+        /// Which event.
+        id: &'a str,
+        /// Whose.
+        account: i64,
+        /// Its count.
+        n: i64,
+    },
     /// The same without order.
-    Glimpse(&'a str, i64, i64),
+    Glimpse {
+        /// Which event.
+        id: &'a str,
+        /// Whose.
+        account: i64,
+        /// Its count.
+        n: i64,
+    },
+    /// A listener was called, and refused by order.
+    Refused {
+        /// Which event.
+        id: &'a str,
+    },
+    /// What came is not what was emitted.
+    Damaged {
+        /// Which event.
+        id: &'a str,
+    },
+    /// It came before it was due, by the database's clock.
+    Early {
+        /// Which event.
+        id: &'a str,
+    },
+    /// An operator is about to replay a dead letter.
+    Replay {
+        /// Which event.
+        id: &'a str,
+    },
+    /// The database says that the event is done.
+    Done {
+        /// Which event.
+        id: &'a str,
+    },
+    /// Something was done to the life that the line is of.
+    Fault {
+        /// What.
+        kind: &'a str,
+    },
+    /// How many transactions ended as they should since the last such line, and how many did not.
+    Tried {
+        /// So many ended well.
+        well: u64,
+        /// So many did not, or nobody knows.
+        ill: u64,
+    },
     /// A verdict came too late and changed nothing.
     Fenced,
     /// The relay lost its lease.
     LeaseLost,
-    /// A stop could not wait for this many events.
-    Abandoned(u64),
-    /// So many events went from memory to delivery.
-    Hot(u64),
-    /// The relay took so many shards.
-    Took(u64),
+    /// A stop could not wait for these.
+    Abandoned {
+        /// So many.
+        events: u64,
+    },
+    /// These went from memory to delivery.
+    Hot {
+        /// So many.
+        events: u64,
+    },
+    /// The relay took shards.
+    Took {
+        /// So many.
+        shards: u64,
+    },
     /// The process's own writers have written all they were told to.
     Wrote,
     /// The relay has ended by itself.
     Stopped,
 }
 
-impl std::fmt::Display for Entry<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Step(id, account, n) => write!(f, "step {id} {account} {n}"),
-            Self::Glimpse(id, account, n) => write!(f, "glimpse {id} {account} {n}"),
-            Self::Fenced => f.write_str("fenced"),
-            Self::LeaseLost => f.write_str("lost"),
-            Self::Abandoned(count) => write!(f, "abandoned {count}"),
-            Self::Hot(count) => write!(f, "hot {count}"),
-            Self::Took(count) => write!(f, "took {count}"),
-            Self::Wrote => f.write_str("wrote"),
-            Self::Stopped => f.write_str("stopped"),
-        }
-    }
-}
-
-/// A line that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A line: one JSON object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line<'a> {
     /// Which life of which relay.
     pub life: &'a str,
-    /// When, in microseconds since 1970 by its own clock.
+    /// When, in microseconds since 1970.
     pub at: i64,
     /// What.
+    #[serde(flatten, borrow)]
     pub entry: Entry<'a>,
 }
 
 /// Reads a line; `None` for one that is none, such as the last one of a killed process.
 pub fn parse(line: &str) -> Option<Line<'_>> {
-    let mut words = line.split(' ');
-    let (life, at) = (words.next()?, words.next()?.parse().ok()?);
-    let kind = words.next()?;
-    let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
-    let entry = match kind {
-        "fenced" => Entry::Fenced,
-        "lost" => Entry::LeaseLost,
-        "wrote" => Entry::Wrote,
-        "stopped" => Entry::Stopped,
-        "abandoned" => Entry::Abandoned(number()?),
-        "hot" => Entry::Hot(number()?),
-        "took" => Entry::Took(number()?),
-        "step" | "glimpse" => {
-            let id = words.next()?;
-            let (account, n) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-            if kind == "step" {
-                Entry::Step(id, account, n)
-            } else {
-                Entry::Glimpse(id, account, n)
-            }
-        }
-        _ => return None,
-    };
-    Some(Line { life, at, entry })
+    serde_json::from_str(line).ok()
 }
 
 /// Follows a log as it grows, and counts.
@@ -178,10 +220,10 @@ impl Tail {
         match line.entry {
             Entry::Fenced => self.fenced += 1,
             Entry::Wrote => self.wrote += 1,
-            Entry::Took(_) => {
+            Entry::Took { .. } => {
                 self.took.entry(line.life.to_owned()).or_insert(line.at);
             }
-            Entry::Step(..) | Entry::Glimpse(..) => {
+            Entry::Step { .. } | Entry::Glimpse { .. } => {
                 self.deliveries += 1;
                 if let Some(span) = self.lives.get_mut(line.life) {
                     (span.last, span.deliveries) = (line.at, span.deliveries + 1);
@@ -201,23 +243,25 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
+        let id = "01J";
         let entries = [
-            Entry::Step("01J", 3, 7),
-            Entry::Glimpse("01K", 3, 7),
+            Entry::Step { id, account: 3, n: 7 },
+            Entry::Glimpse { id, account: 3, n: -7 },
+            Entry::Replay { id },
+            Entry::Fault { kind: "kill" },
+            Entry::Tried { well: 3, ill: 1 },
             Entry::Fenced,
-            Entry::LeaseLost,
-            Entry::Abandoned(4),
-            Entry::Hot(2),
-            Entry::Took(64),
-            Entry::Wrote,
-            Entry::Stopped,
+            Entry::Took { shards: 64 },
         ];
 
         for entry in entries {
-            let line = format!("r1.2 1000 {entry}");
-            assert_eq!(parse(&line), Some(Line { life: "r1.2", at: 1000, entry }));
+            let line = Line { life: "r1.2", at: 1000, entry };
+            let text = serde_json::to_string(&line).unwrap();
+            assert_eq!(parse(&text), Some(line), "{text}");
         }
-        assert_eq!(parse("r1.2 1000 step 01J 3"), None);
+        let step = r#"{"life":"r1.2","at":1000,"what":"step","id":"01J","account":3,"n":7}"#;
+        assert_eq!(parse(step).map(|line| line.entry), Some(entries[0]));
+        assert_eq!(parse(&step[..step.len() - 3]), None);
         assert_eq!(parse(""), None);
     }
 }

@@ -1,5 +1,5 @@
-//! `nemesis show [--quick] [--store NAME]… [--seed N] [--seconds N] [--json FILE] [show…]` tries to
-//! break the promise.
+//! `nemesis show [--quick] [--store NAME]… [--seed N] [--seconds N] [--kills N] [--relays N]
+//! [--json FILE] [show…]` tries to break the promise.
 //!
 //! `nemesis relay ORDERS` and `nemesis write ORDERS` are the processes it starts.
 
@@ -11,12 +11,12 @@ use std::process::ExitCode;
 use nemesis::place::Server;
 use nemesis::process::Program;
 use nemesis::show::{Scale, Set, Show};
-use nemesis::table::{Finding, Verdict, json, text};
+use nemesis::table::{Finding, json, text};
 use nemesis::{Result, relay};
 use serde_json::Value;
 
-const USAGE: &str =
-    "usage: nemesis show [--quick] [--store NAME] [--seed N] [--seconds N] [--json FILE] [show…]";
+const USAGE: &str = "usage: nemesis show [--quick] [--store NAME] [--seed N] [--seconds N] \
+                     [--kills N] [--relays N] [--json FILE] [show…]";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -55,6 +55,8 @@ async fn show(options: &Options) -> Result<ExitCode> {
                 scale: options.scale,
                 seed: options.seed,
                 seconds: options.seconds,
+                kills: options.kills,
+                relays: options.relays,
                 program: Program::new(std::env::current_exe()?),
             };
             let found = show.run(&set).await.unwrap_or_else(|error| vec![Finding::failed(&*error)]);
@@ -65,8 +67,7 @@ async fn show(options: &Options) -> Result<ExitCode> {
             report.insert("store".to_owned(), server.name().into());
             report.insert("seed".to_owned(), options.seed.into());
             reports.push(Value::from(report));
-            let is_bad = |it: Verdict| matches!(it, Verdict::Broken | Verdict::Missed);
-            if found.iter().any(|finding| is_bad(finding.verdict)) {
+            if found.iter().any(|finding| finding.verdict.is_bad()) {
                 worst = ExitCode::FAILURE;
             }
         }
@@ -86,6 +87,8 @@ struct Options {
     scale: Scale,
     seed: u64,
     seconds: Option<u64>,
+    kills: Option<u64>,
+    relays: Option<u64>,
     json: Option<PathBuf>,
     servers: Vec<Server>,
     shows: Vec<Show>,
@@ -93,18 +96,24 @@ struct Options {
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
-        let (servers, shows) = (Vec::new(), Vec::new());
-        let (seconds, json) = (None, None);
-        let mut options = Self { scale: Scale::Full, seed: 1, seconds, json, servers, shows };
+        let mut options = Self {
+            scale: Scale::Full,
+            seed: 1,
+            seconds: None,
+            kills: None,
+            relays: None,
+            json: None,
+            servers: Vec::new(),
+            shows: Vec::new(),
+        };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--quick" => options.scale = Scale::Quick,
-                "--seed" => options.seed = args.next().ok_or("--seed needs a number")?.parse()?,
-                "--seconds" => {
-                    let seconds = args.next().ok_or("--seconds needs a number")?;
-                    options.seconds = Some(seconds.parse()?);
-                }
+                "--seed" => options.seed = number(arg, args.next())?,
+                "--seconds" => options.seconds = Some(number(arg, args.next())?),
+                "--kills" => options.kills = Some(number(arg, args.next())?),
+                "--relays" => options.relays = Some(number(arg, args.next())?.clamp(1, 8)),
                 "--json" => options.json = Some(args.next().ok_or("--json needs a file")?.into()),
                 "--store" => options.servers.push(server(args.next().map_or("", |name| name))?),
                 name => options.shows.push(named(name)?),
@@ -113,7 +122,7 @@ impl Options {
         if options.servers.is_empty() {
             options.servers.extend(Server::ALL);
         }
-        if options.shows.is_empty() && options.seconds.is_some() {
+        if options.shows.is_empty() && (options.seconds.is_some() || options.kills.is_some()) {
             // Only a storm lasts as long as one says.
             options.shows.push(Show::Storm);
         } else if options.shows.is_empty() {
@@ -121,6 +130,10 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+fn number(option: &str, word: Option<&String>) -> Result<u64> {
+    Ok(word.ok_or_else(|| format!("{option} needs a number"))?.parse()?)
 }
 
 fn server(name: &str) -> Result<Server> {

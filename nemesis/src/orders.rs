@@ -22,6 +22,10 @@ pub struct Orders {
     pub trouble: Trouble,
     /// What it writes itself; its glimpses go hot.
     pub writing: Option<Writing>,
+    /// How many milliseconds an event waits for its next attempt at most.
+    pub backoff: u64,
+    /// How many hours its clock is ahead.
+    pub ahead: i64,
 }
 
 /// What goes wrong beside the other keys and routes.
@@ -67,9 +71,6 @@ pub enum Manner {
     Plain,
     /// Takes this many microseconds first.
     Slow(u64),
-    /// Has an effect on the account, once by way of an inbox. Some glimpses fail for good as long
-    /// as nothing is [healed](crate::place::healed).
-    Booked,
 }
 
 /// What a process writes.
@@ -87,4 +88,16 @@ pub struct Writing {
     pub rest: u64,
     /// Where the numbering of turns begins, so that processes take different accounts.
     pub first: u64,
+    /// What a transaction does.
+    pub load: Load,
+}
+
+/// What a transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Load {
+    /// Accounts in turn, of each a step and a glimpse.
+    Even,
+    /// Whatever a [plan](crate::load::Plan) says; one of a hundred stays open for up to so many
+    /// milliseconds.
+    Varied(u64),
 }

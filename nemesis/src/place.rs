@@ -145,7 +145,7 @@ impl Place {
 
     /// The log that all relay processes append to.
     pub fn log(&self) -> PathBuf {
-        self.dir.join("deliveries.log")
+        self.dir.join("history.jsonl")
     }
 
     /// What relay processes say about themselves.

@@ -11,6 +11,13 @@ use tokio::process::{Child, Command};
 
 use crate::{Result, orders::Orders};
 
+/// The library that shifts clocks, where the Debian package `faketime` is installed.
+pub fn faketime() -> Option<PathBuf> {
+    let dirs = fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
+    let dirs = dirs.chain([PathBuf::from("/usr/lib")]);
+    dirs.map(|dir| dir.join("faketime/libfaketimeMT.so.1")).find(|file| file.is_file())
+}
+
 /// How long a process may take to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,6 +43,15 @@ impl Program {
         self
     }
 
+    /// With its clock so many hours ahead, by way of a library. Only the wall clock: a monotonic one
+    /// has no hours.
+    #[must_use]
+    pub fn ahead(self, hours: i64, library: &Path) -> Self {
+        self.env("LD_PRELOAD", &library.to_string_lossy())
+            .env("FAKETIME", &format!("{hours:+}h"))
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+    }
+
     /// Starts a process, killed when it is dropped.
     ///
     /// # Errors
@@ -55,6 +71,37 @@ impl Program {
             .spawn()?;
         Ok(Process { child, life: orders.life.clone() })
     }
+}
+
+/// What a process has taken of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The most memory it ever had, in KiB.
+    pub memory: u64,
+    /// Its threads.
+    pub threads: u64,
+    /// Its open files, connections among them.
+    pub files: u64,
+}
+
+impl Usage {
+    /// The larger of each.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.max(other.memory),
+            threads: self.threads.max(other.threads),
+            files: self.files.max(other.files),
+        }
+    }
+}
+
+/// A number from a process's status.
+fn status(proc: &str, name: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("{proc}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next());
+    Ok(number.ok_or_else(|| format!("no {name}"))?.parse()?)
 }
 
 /// A process that runs, or is paused.
@@ -123,11 +170,23 @@ impl Process {
     /// # Errors
     /// When the system does not tell.
     pub fn memory(&self) -> Result<u64> {
+        status(&self.proc()?, "VmRSS:")
+    }
+
+    /// What it has taken of the machine.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn usage(&self) -> Result<Usage> {
+        let proc = self.proc()?;
+        let files = fs::read_dir(format!("{proc}/fd"))?.count();
+        let (memory, threads) = (status(&proc, "VmHWM:")?, status(&proc, "Threads:")?);
+        Ok(Usage { memory, threads, files: u64::try_from(files)? })
+    }
+
+    fn proc(&self) -> Result<String> {
         let pid = self.child.id().ok_or("the process has ended")?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let size = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
-        Ok(size.ok_or("no VmRSS")?.parse()?)
+        Ok(format!("/proc/{pid}"))
     }
 
     async fn send(&self, signal: &str) -> Result {

@@ -1,9 +1,10 @@
-//! A proxy that a network can be played on: late, deaf, cut, or refused, for all connections or in
-//! the middle of one.
+//! A proxy that a network can be played on: late, deaf, cut, reset, half-open, or refused, for all
+//! connections or in the middle of one.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -51,6 +52,29 @@ pub enum Cut {
     After(u64),
 }
 
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// Both sides are told that nothing more comes.
+    #[default]
+    Close,
+    /// Both sides are told that it is no more.
+    Reset,
+    /// The server is told; the client waits for so long before it is.
+    HalfOpen(Duration),
+}
+
+/// Where the next connection ends that passes so many bytes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trap {
+    /// In which direction; not in both.
+    pub way: Way,
+    /// After how many bytes, counted from now on over all connections.
+    pub bytes: usize,
+    /// And how.
+    pub ending: Ending,
+}
+
 /// A proxy in front of a server, for as long as it lives.
 #[derive(Debug)]
 pub struct Proxy {
@@ -64,10 +88,14 @@ pub struct Proxy {
 struct Shared {
     upstream: String,
     weather: watch::Sender<Weather>,
-    /// Every change of it cuts all connections.
-    cuts: watch::Sender<u64>,
+    /// Every change of it ends all connections.
+    cuts: watch::Sender<(u64, Ending)>,
     chunks: AtomicU64,
     cut: Option<Cut>,
+    trap: Mutex<Option<Trap>>,
+    sprung: AtomicU64,
+    /// The ports by which the server knows the connections.
+    ports: Mutex<BTreeSet<u16>>,
 }
 
 impl Proxy {
@@ -81,9 +109,12 @@ impl Proxy {
         let shared = Arc::new(Shared {
             upstream: upstream.to_owned(),
             weather: watch::Sender::new(Weather::Fair),
-            cuts: watch::Sender::new(0),
+            cuts: watch::Sender::new((0, Ending::Close)),
             chunks: AtomicU64::new(0),
             cut,
+            trap: Mutex::default(),
+            sprung: AtomicU64::new(0),
+            ports: Mutex::default(),
         });
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(listener, Arc::clone(&shared)));
@@ -95,9 +126,25 @@ impl Proxy {
         self.shared.weather.send_replace(weather);
     }
 
-    /// Cuts every connection that there is.
-    pub fn cut_all(&self) {
-        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    /// Ends every connection that there is.
+    pub fn end_all(&self, ending: Ending) {
+        self.shared.cuts.send_modify(|(cuts, how)| (*cuts, *how) = (*cuts + 1, ending));
+    }
+
+    /// Sets a trap, in place of any that was not sprung.
+    pub fn lay(&self, trap: Trap) {
+        *self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
+    }
+
+    /// How many traps were sprung.
+    pub fn sprung(&self) -> u64 {
+        self.shared.sprung.load(Ordering::Relaxed)
+    }
+
+    /// The ports by which the server knows the connections that there are.
+    pub fn ports(&self) -> Vec<u16> {
+        let ports = self.shared.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        ports.iter().copied().collect()
     }
 
     /// How many chunks were passed on, or should have been.
@@ -142,20 +189,49 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Serves one connection until either side ends it, or it is cut.
-async fn serve(client: TcpStream, shared: Arc<Shared>) {
+async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
     let mut cuts = shared.cuts.subscribe();
     cuts.mark_unchanged();
-    let Ok(server) = TcpStream::connect(&shared.upstream).await else { return };
+    let Ok(mut server) = TcpStream::connect(&shared.upstream).await else { return };
+    let Ok(port) = server.local_addr().map(|address| address.port()) else { return };
+    let _listed = Listed::new(&shared, port);
     // A chunk is what was written at once, and goes on at once.
     client.set_nodelay(true).ok();
     server.set_nodelay(true).ok();
-    let (client_in, client_out) = client.into_split();
-    let (server_in, server_out) = server.into_split();
-    // Whichever ends first ends the other, and drops all four halves: a connection is cut whole.
-    tokio::select! {
-        _ = pump(client_in, server_out, Way::There, &shared) => {}
-        _ = pump(server_in, client_out, Way::Back, &shared) => {}
-        _ = cuts.changed() => {}
+    let (client_in, client_out) = client.split();
+    let (server_in, server_out) = server.split();
+    // Whichever ends first ends the other: a connection is cut whole.
+    let ending = tokio::select! {
+        ending = pump(client_in, server_out, Way::There, &shared) => ending.unwrap_or_default(),
+        ending = pump(server_in, client_out, Way::Back, &shared) => ending.unwrap_or_default(),
+        _ = cuts.changed() => cuts.borrow().1,
+    };
+    match ending {
+        Ending::Close => {}
+        Ending::Reset => {
+            client.set_zero_linger().ok();
+            server.set_zero_linger().ok();
+        }
+        Ending::HalfOpen(length) => {
+            drop(server);
+            tokio::time::sleep(length).await;
+        }
+    }
+}
+
+/// A port that is told to whoever asks, for as long as the connection lives.
+struct Listed<'a>(&'a Shared, u16);
+
+impl<'a> Listed<'a> {
+    fn new(shared: &'a Shared, port: u16) -> Self {
+        shared.ports.lock().unwrap_or_else(PoisonError::into_inner).insert(port);
+        Self(shared, port)
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.0.ports.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
 }
 
@@ -164,27 +240,46 @@ async fn pump(
     mut to: impl AsyncWriteExt + Unpin,
     way: Way,
     shared: &Shared,
-) -> io::Result<()> {
+) -> io::Result<Ending> {
     let mut buffer = vec![0; CHUNK];
     loop {
         let length = from.read(&mut buffer).await?;
         if length == 0 {
-            return Ok(());
+            return Ok(Ending::Close);
         }
         let number = shared.chunks.fetch_add(1, Ordering::Relaxed) + 1;
         if shared.cut == Some(Cut::Before(number)) {
-            return Ok(());
+            return Ok(Ending::Close);
         }
         shared.weather(way).await;
+        if let Some((bytes, ending)) = shared.spring(way, length) {
+            to.write_all(&buffer[..bytes]).await?;
+            to.flush().await?;
+            return Ok(ending);
+        }
         to.write_all(&buffer[..length]).await?;
         if shared.cut == Some(Cut::After(number)) {
             to.flush().await?;
-            return Ok(());
+            return Ok(Ending::Close);
         }
     }
 }
 
 impl Shared {
+    /// How many of these bytes still go on and how the connection ends then, if here is the trap.
+    fn spring(&self, way: Way, length: usize) -> Option<(usize, Ending)> {
+        let mut laid = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
+        let trap = laid.as_mut().filter(|trap| trap.way == way)?;
+        if trap.bytes >= length {
+            trap.bytes -= length;
+            return None;
+        }
+        let sprung = (trap.bytes, trap.ending);
+        *laid = None;
+        self.sprung.fetch_add(1, Ordering::Relaxed);
+        Some(sprung)
+    }
+
     /// Waits as long as the weather says.
     async fn weather(&self, way: Way) {
         let mut weather = self.weather.subscribe();
@@ -273,10 +368,42 @@ mod tests {
         let mut stream = connect(&proxy).await;
         assert_eq!(say(&mut stream).await.unwrap(), b"hello");
         proxy.set(Weather::Closed);
-        proxy.cut_all();
+        proxy.end_all(Ending::Close);
 
         assert!(say(&mut stream).await.map_or(true, |answer| answer.is_empty()));
         assert!(say(&mut connect(&proxy).await).await.map_or(true, |answer| answer.is_empty()));
+    }
+
+    #[tokio::test]
+    async fn a_reset_is_an_error_and_half_open_is_silence() {
+        let (upstream, _serving) = echo().await;
+        let proxy = Proxy::start(&upstream, None).await.unwrap();
+        let mut reset = connect(&proxy).await;
+        assert_eq!(say(&mut reset).await.unwrap(), b"hello");
+        assert_eq!(proxy.ports().len(), 1);
+        proxy.end_all(Ending::Reset);
+        let error = reset.read(&mut [0; 5]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+
+        let mut half = connect(&proxy).await;
+        assert_eq!(say(&mut half).await.unwrap(), b"hello");
+        proxy.end_all(Ending::HalfOpen(Duration::from_secs(60)));
+
+        let soon = Duration::from_millis(50);
+        assert!(tokio::time::timeout(soon, say(&mut half)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_trap_is_sprung_in_the_middle_of_a_chunk() {
+        let (upstream, _serving) = echo().await;
+        let proxy = Proxy::start(&upstream, None).await.unwrap();
+        let mut stream = connect(&proxy).await;
+        proxy.lay(Trap { way: Way::Back, bytes: 8, ending: Ending::Close });
+
+        assert_eq!(say(&mut stream).await.unwrap(), b"hello");
+        assert_eq!(say(&mut stream).await.unwrap(), b"hel");
+        assert_eq!(proxy.sprung(), 1);
+        assert_eq!(say(&mut connect(&proxy).await).await.unwrap(), b"hello", "healed");
     }
 
     #[tokio::test]

@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use pillarbox::layer::{ConcurrencyLimit, Layer};
 use pillarbox::observe::Happening;
-use pillarbox::{Cx, Failure, Inbox, Listeners, Outbox, Relay, RelayHandle, Store};
+use pillarbox::{
+    Backoff, Cx, Envelope, Failure, Inbox, Listeners, Outbox, Relay, RelayHandle, Store,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::bank::{Bank, POISONED};
 use crate::log::{Entry, Log};
-use crate::orders::{Manner, Orders, Trouble};
+use crate::orders::{Load, Manner, Orders, Trouble, Writing};
 use crate::place::{attach, healed};
+use crate::transfer::{AGGREGATE, NOTICE, TRANSFER, Transfer};
 use crate::writer::Writers;
 use crate::{Glimpse, Result, Step};
 
@@ -26,12 +29,12 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// What the relay refuses at its start, and what its writers fail with.
 pub async fn run(orders: Orders) -> Result {
     let mut end = signal(SignalKind::terminate())?;
-    let log = Arc::new(Log::open(&orders.log, &orders.life)?);
+    let log = log(&orders)?;
     let (store, bank) = attached(&orders.url).await?;
     let (handle, outbox) = start(&store, &bank, &log, &orders).await?;
     let writing = async {
         if let Some(writing) = orders.writing {
-            Writers::start(&bank, &outbox, writing).finish().await?;
+            writers(&bank, &outbox, writing, &log).finish().await?;
             log.note(&Entry::Wrote)?;
         }
         std::future::pending::<Result>().await
@@ -42,6 +45,15 @@ pub async fn run(orders: Orders) -> Result {
     }
     handle.stop().await?;
     Ok(log.note(&Entry::Stopped)?)
+}
+
+fn log(orders: &Orders) -> Result<Arc<Log>> {
+    Ok(Arc::new(Log::open(&orders.log, &orders.life)?.ahead(orders.ahead)))
+}
+
+fn writers(bank: &Bank, outbox: &Outbox, writing: Writing, log: &Arc<Log>) -> Writers {
+    let writers = Writers::start(bank, outbox, writing);
+    if writing.load == Load::Even { writers } else { writers.told_to(Arc::clone(log)) }
 }
 
 /// A database that is out of reach is asked again, as a supervisor would.
@@ -69,6 +81,7 @@ pub(crate) async fn start(
         let seen = Arc::clone(log);
         let mut relay = Relay::shared(Arc::clone(store), listeners(&ear, orders.trouble))
             .settings(orders.settings.clone())
+            .retry(Backoff::new(2 * AGAIN, Duration::from_millis(orders.backoff)))
             .observer(move |happening: &Happening<'_>| see(&seen, happening));
         if orders.trouble.is_limited() {
             relay = relay.layer(limit());
@@ -98,7 +111,8 @@ fn is_pooled(orders: &Orders) -> bool {
 pub async fn write(orders: Orders) -> Result {
     let (_, bank) = attached(&orders.url).await?;
     let Some(writing) = orders.writing else { return Ok(()) };
-    Writers::start(&bank, &pooled(Outbox::new(), &orders), writing).finish().await?;
+    let outbox = pooled(Outbox::new(), &orders);
+    writers(&bank, &outbox, writing, &log(&orders)?).finish().await?;
     Ok(())
 }
 
@@ -121,24 +135,48 @@ impl Ear {
     }
 
     async fn hear(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
-        match self.manner {
-            Manner::Plain => {}
-            Manner::Slow(micros) => tokio::time::sleep(Duration::from_micros(micros)).await,
-            Manner::Booked => self.book(entry).await?,
+        if let Manner::Slow(micros) = self.manner {
+            tokio::time::sleep(Duration::from_micros(micros)).await;
         }
         Ok(self.log.note(entry)?)
     }
 
-    async fn book(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
-        let (Entry::Step(id, account, _) | Entry::Glimpse(id, account, _)) = *entry else {
-            return Ok(());
+    /// Looks whether it came as it was emitted and not too early, has its effect, and notes it.
+    async fn book(&self, envelope: &Envelope) -> std::result::Result<(), Failure> {
+        let id = envelope.event_id().as_str();
+        let Some(it) = Transfer::read(envelope) else {
+            return Ok(self.log.note(&Entry::Damaged { id })?);
         };
-        if matches!(entry, Entry::Glimpse(_, _, n) if n % 31 == 5) && !self.healed.exists() {
+        let Transfer { account, n, amount, .. } = it;
+        let is_ordered = envelope.event_type().as_str() == TRANSFER;
+        if !is_ordered && n % 31 == 5 && !self.healed.exists() {
+            self.log.note(&Entry::Refused { id })?;
             return Err(Failure::dead("fails by order"));
         }
         // A database that is away is no fault of the event.
-        let booked = self.bank.book(&self.inbox, id, account).await;
-        booked.map_err(|error| Failure::defer(AGAIN, error))
+        self.look_at_clock(id, it.delay).await.map_err(|error| Failure::defer(AGAIN, error))?;
+        let booked = self.bank.book(&self.inbox, id, account, amount).await;
+        booked.map_err(|error| Failure::defer(AGAIN, error))?;
+        let entry = if is_ordered {
+            Entry::Step { id, account, n }
+        } else {
+            Entry::Glimpse { id, account, n }
+        };
+        Ok(self.log.note(&entry)?)
+    }
+
+    /// Both times are the database's; each is rounded to a millisecond.
+    async fn look_at_clock(&self, id: &str, delay: u64) -> pillarbox::Result<()> {
+        if delay == 0 {
+            return Ok(());
+        }
+        let is_early = |age: i64| age + 2 < i64::try_from(delay).unwrap_or(0);
+        if self.bank.age(id).await?.is_some_and(is_early)
+            && let Err(error) = self.log.note(&Entry::Early { id })
+        {
+            eprintln!("cannot write to the log: {error}");
+        }
+        Ok(())
     }
 }
 
@@ -150,15 +188,30 @@ fn listeners(ear: &Ear, trouble: Trouble) -> Listeners {
             if step.account == POISONED && trouble == Trouble::PoisonedKey {
                 return Err(Failure::retry("poisoned"));
             }
-            ear.hear(&Entry::Step(cx.id().as_str(), step.account, step.n)).await
+            let (id, account, n) = (cx.id().as_str(), step.account, step.n);
+            ear.hear(&Entry::Step { id, account, n }).await
         }
     };
     let on_glimpse = move |it: Glimpse, cx: Cx| {
         let ear = glimpses.clone();
-        async move { ear.hear(&Entry::Glimpse(cx.id().as_str(), it.account, it.n)).await }
+        async move {
+            let (id, account, n) = (cx.id().as_str(), it.account, it.n);
+            ear.hear(&Entry::Glimpse { id, account, n }).await
+        }
     };
     let on_trouble = move |_: crate::Trouble, _: Cx| make(trouble);
-    Listeners::new().on(on_step).on(on_glimpse).on(on_trouble)
+    let book = |ear: Ear| {
+        move |envelope: Envelope, _: Cx| {
+            let ear = ear.clone();
+            async move { ear.book(&envelope).await }
+        }
+    };
+    Listeners::new()
+        .on(on_step)
+        .on(on_glimpse)
+        .on(on_trouble)
+        .on_type(AGGREGATE, TRANSFER, book(ear.clone()))
+        .on_type(AGGREGATE, NOTICE, book(ear.clone()))
 }
 
 /// Long beside a delivery, short beside its timeout.
@@ -184,9 +237,11 @@ fn see(log: &Log, happening: &Happening<'_>) {
     let noted = match happening {
         Happening::Fenced { .. } => log.note(&Entry::Fenced),
         Happening::LeaseLost { .. } => log.note(&Entry::LeaseLost),
-        Happening::Abandoned { unsettled } => log.note(&Entry::Abandoned(count(*unsettled))),
-        Happening::Hot { events } => log.note(&Entry::Hot(count(*events))),
-        Happening::ShardsTaken { shards, .. } => log.note(&Entry::Took(count(*shards))),
+        Happening::Abandoned { unsettled } => {
+            log.note(&Entry::Abandoned { events: count(*unsettled) })
+        }
+        Happening::Hot { events } => log.note(&Entry::Hot { events: count(*events) }),
+        Happening::ShardsTaken { shards, .. } => log.note(&Entry::Took { shards: count(*shards) }),
         _ => Ok(()),
     };
     if let Err(error) = noted {

@@ -11,6 +11,7 @@ mod slot;
 mod stage;
 mod storm;
 mod sweep;
+mod torment;
 
 use std::time::Duration;
 
@@ -165,6 +166,10 @@ pub struct Set {
     pub seed: u64,
     /// How long a storm lasts, if not as the scale says.
     pub seconds: Option<u64>,
+    /// A storm of nothing but kills, until there were so many.
+    pub kills: Option<u64>,
+    /// How many relays a storm has, if not as the seed says.
+    pub relays: Option<u64>,
     /// What relay processes run.
     pub program: Program,
 }

@@ -30,6 +30,15 @@ pub enum Verdict {
     Broken,
     /// A speed was missed, on this machine and at this load.
     Missed,
+    /// What should have been tried was not: the run says nothing.
+    Void,
+}
+
+impl Verdict {
+    /// Whether the run failed.
+    pub const fn is_bad(self) -> bool {
+        matches!(self, Self::Broken | Self::Missed | Self::Void)
+    }
 }
 
 impl Finding {
@@ -60,7 +69,18 @@ impl Finding {
 
     /// A fault that must have happened, or the run says nothing.
     pub fn fired(what: impl Into<String>, count: usize) -> Self {
-        Self::promise(what, count, "> 0", count > 0)
+        Self::meaningful(what, count, "> 0", count > 0)
+    }
+
+    /// What a run must come to, or it says nothing.
+    pub fn meaningful(
+        what: impl Into<String>,
+        value: impl fmt::Display,
+        goal: &str,
+        met: bool,
+    ) -> Self {
+        let verdict = if met { Verdict::Met } else { Verdict::Void };
+        Self { verdict, ..Self::promise(what, value, goal, met) }
     }
 
     /// It could not be carried through.
@@ -81,12 +101,12 @@ impl Finding {
     }
 }
 
-/// Findings by their names, and whether all promises hold.
+/// Findings by their names, and whether all promises hold and everything was tried.
 pub fn json(findings: &[Finding]) -> Map<String, Value> {
     let value = |text: &str| text.parse().map_or_else(|_| Value::from(text), Value::Number);
     let named = |it: &Finding| Some((it.key?.to_owned(), value(&it.value)));
     let mut all: Map<String, Value> = findings.iter().filter_map(named).collect();
-    let is_valid = findings.iter().all(|finding| finding.verdict != Verdict::Broken);
+    let is_valid = findings.iter().all(|it| !matches!(it.verdict, Verdict::Broken | Verdict::Void));
     all.insert("valid".to_owned(), is_valid.into());
     all
 }
@@ -105,6 +125,7 @@ pub fn text(title: &str, findings: &[Finding]) -> String {
             Verdict::Met => "ok",
             Verdict::Broken => "BROKEN",
             Verdict::Missed => "MISSED",
+            Verdict::Void => "INVALID",
         };
         let Finding { what: name, value: is, goal: must, .. } = finding;
         let line = format!("  {name:what$}  {is:>value$}  {must:goal$}  {verdict}");
@@ -138,6 +159,7 @@ mod tests {
             Finding::none("lost", 0),
             Finding::none("ghosts", 2),
             Finding::speed("ratio", "0.7", ">= 0.8", false),
+            Finding::fired("kills", 0),
         ];
 
         let expected = "
@@ -146,6 +168,7 @@ faults, sqlite
   lost       0  0       ok
   ghosts     2  0       BROKEN
   ratio    0.7  >= 0.8  MISSED
+  kills      0  > 0     INVALID
 ";
         assert_eq!(text("faults, sqlite", &findings), expected);
     }

@@ -8,12 +8,16 @@ use pillarbox::{ErrorKind, Outbox, Result};
 use tokio::task::JoinSet;
 
 use crate::bank::{Bank, Fate};
-use crate::orders::Writing;
+use crate::chance::Chance;
+use crate::load::Plan;
+use crate::log::{Entry, Log};
+use crate::orders::{Load, Writing};
 
 /// Writers at work.
 #[derive(Debug)]
 pub struct Writers {
     tasks: JoinSet<Result<()>>,
+    telling: JoinSet<()>,
     shared: Arc<Shared>,
 }
 
@@ -21,17 +25,49 @@ pub struct Writers {
 struct Shared {
     stop: AtomicBool,
     turn: AtomicU64,
+    well: AtomicU64,
+    ill: AtomicU64,
 }
+
+/// How long a writer waits before it asks a server again that was away.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// How often the log is told how transactions end.
+const TOLD: Duration = Duration::from_secs(1);
 
 impl Writers {
     /// Starts them.
     pub fn start(bank: &Bank, outbox: &Outbox, writing: Writing) -> Self {
         let shared = Arc::new(Shared::default());
         let mut tasks = JoinSet::new();
-        for _ in 0..writing.writers {
-            tasks.spawn(write(bank.clone(), outbox.clone(), writing, Arc::clone(&shared)));
+        for number in 0..writing.writers {
+            let writer = Writer {
+                bank: bank.clone(),
+                outbox: outbox.clone(),
+                writing,
+                chance: Chance::new(writing.first.wrapping_mul(37).wrapping_add(number)),
+                shared: Arc::clone(&shared),
+            };
+            tasks.spawn(writer.write());
         }
-        Self { tasks, shared }
+        Self { tasks, telling: JoinSet::new(), shared }
+    }
+
+    /// Tells the log again and again how the transactions end.
+    #[must_use]
+    pub fn told_to(mut self, log: Arc<Log>) -> Self {
+        let shared = Arc::clone(&self.shared);
+        let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+        self.telling.spawn(async move {
+            loop {
+                tokio::time::sleep(TOLD).await;
+                let entry = Entry::Tried { well: take(&shared.well), ill: take(&shared.ill) };
+                if let Err(error) = log.note(&entry) {
+                    eprintln!("cannot write to the log: {error}");
+                }
+            }
+        });
+        self
     }
 
     /// Stops them.
@@ -58,25 +94,52 @@ impl Writers {
     }
 }
 
-async fn write(bank: Bank, outbox: Outbox, writing: Writing, shared: Arc<Shared>) -> Result<()> {
-    while !shared.stop.load(Ordering::Relaxed) {
-        let turn = shared.turn.fetch_add(1, Ordering::Relaxed);
-        if turn >= writing.transactions {
-            break;
+struct Writer {
+    bank: Bank,
+    outbox: Outbox,
+    writing: Writing,
+    chance: Chance,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    async fn write(mut self) -> Result<()> {
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
+            if turn >= self.writing.transactions {
+                break;
+            }
+            match self.transaction(turn).await {
+                // A busy database is part of the load; whether it committed, the accounts tell.
+                Err(error) if error.is_transient() || error.kind() == ErrorKind::CommitUnknown => {
+                    self.shared.ill.fetch_add(1, Ordering::Relaxed);
+                    if self.writing.load != Load::Even {
+                        tokio::time::sleep(AGAIN).await;
+                    }
+                }
+                Err(error) => return Err(error),
+                Ok(()) => drop(self.shared.well.fetch_add(1, Ordering::Relaxed)),
+            }
+            if self.writing.rest > 0 {
+                tokio::time::sleep(Duration::from_millis(self.writing.rest)).await;
+            }
         }
-        let accounts = accounts(writing.first + turn, writing);
-        let fate = fate(turn);
-        match bank.step(&outbox, &accounts, fate).await {
-            // A busy database is part of the load; whether it committed, the accounts tell.
-            Err(error) if error.is_transient() || error.kind() == ErrorKind::CommitUnknown => {}
-            Err(error) => return Err(error),
-            Ok(()) => {}
-        }
-        if writing.rest > 0 {
-            tokio::time::sleep(Duration::from_millis(writing.rest)).await;
+        Ok(())
+    }
+
+    async fn transaction(&mut self, turn: u64) -> Result<()> {
+        match self.writing.load {
+            Load::Even => {
+                let accounts = accounts(self.writing.first + turn, self.writing);
+                self.bank.step(&self.outbox, &accounts, fate(turn)).await
+            }
+            Load::Varied(longest) => {
+                let longest = Duration::from_millis(longest);
+                let plan = Plan::draw(&mut self.chance, self.writing.accounts, longest);
+                self.bank.transfer(&self.outbox, &plan).await
+            }
         }
     }
-    Ok(())
 }
 
 /// Three of ten are taken back, in both ways.
@@ -104,8 +167,16 @@ mod tests {
 
     #[test]
     fn every_account_has_its_turn_and_none_twice_in_a_transaction() {
-        let writing =
-            Writing { accounts: 20, transactions: 0, writers: 1, batch: 4, rest: 0, first: 0 };
+        let load = Load::Even;
+        let writing = Writing {
+            accounts: 20,
+            transactions: 0,
+            writers: 1,
+            batch: 4,
+            rest: 0,
+            first: 0,
+            load,
+        };
 
         let mut seen = std::collections::BTreeSet::new();
         for turn in 0..20 {

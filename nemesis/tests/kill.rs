@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nemesis::check::{Faults, Report};
 use nemesis::log::Tail;
-use nemesis::orders::{Manner, Orders, Trouble, Writing};
+use nemesis::orders::{Load, Manner, Orders, Trouble, Writing};
 use nemesis::place::{Place, Server};
 use nemesis::process::{Process, Program};
 use nemesis::settings::{MAX_UNSETTLED, hurried};
@@ -44,6 +44,7 @@ async fn hunt(server: Server) {
         batch: 1,
         rest: 2,
         first: 0,
+        load: Load::Even,
     };
     let writers = Writers::start(&place.bank, &Outbox::new(), writing);
     let mut tail = Tail::open(&place.log()).unwrap();
@@ -72,7 +73,7 @@ async fn hunt(server: Server) {
     last.stop().await.unwrap();
 
     let truth = place.bank.truth().await.unwrap();
-    let report = Report::of(&truth, 2, &place.read_log().unwrap(), &faults);
+    let report = Report::of(&truth, &place.read_log().unwrap(), &faults);
     println!("{KILLS} kills: {report:?}");
     assert_eq!((report.lost, report.ghosts, report.inversions), (0, 0, 0), "{report:?}");
     assert_eq!(report.unexplained, 0, "{report:?}");
@@ -90,6 +91,8 @@ fn relay(place: &Place, life: u64) -> Process {
         listener: Manner::Plain,
         trouble: Trouble::None,
         writing: None,
+        backoff: 60_000,
+        ahead: 0,
     };
     let program = Program::new(env!("CARGO_BIN_EXE_nemesis"));
     program.start("relay", &orders, &place.errors()).unwrap()

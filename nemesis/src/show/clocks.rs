@@ -1,6 +1,6 @@
 //! Two relays and a writer whose clocks are hours apart.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use pillarbox::RelaySettings;
 
@@ -11,20 +11,19 @@ use crate::Result;
 use crate::check::Faults;
 use crate::orders::Writing;
 use crate::place::is_required;
-use crate::process::Program;
+use crate::process::faketime;
 use crate::settings::calm;
 use crate::table::Finding;
 
 pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
-    let Some(library) = library() else {
+    let Some(library) = faketime() else {
         let missing = "faketime is not installed (Debian package `faketime`)";
         if is_required("faketime") {
             return Err(missing.into());
         }
         return Ok(vec![Finding::told("skipped", missing)]);
     };
-    let library = library.to_string_lossy();
-    let (ahead, behind) = (off(stage, &library, "+1h"), off(stage, &library, "-1h"));
+    let [ahead, behind] = [1, -1].map(|hours| stage.program.clone().ahead(hours, &library));
     let settings = RelaySettings {
         lease: Duration::from_secs(5),
         delivery_timeout: Duration::from_secs(3),
@@ -48,7 +47,7 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
         relay.stop().await?;
     }
 
-    let report = stage.report(2, &Faults::default()).await?;
+    let report = stage.report(&Faults::default()).await?;
     let mut found = vec![
         Finding::told("clocks", "a relay +1 h, a writer -1 h"),
         Finding::told("events committed", report.committed),
@@ -69,16 +68,4 @@ async fn both_delivered(stage: &Stage) -> Result {
         Ok(tail.wrote == 2 && tail.lives.len() == 2)
     })
     .await
-}
-
-/// The program with its clock this far off. Only the wall clock: a monotonic one has no hours.
-fn off(stage: &Stage, library: &str, distance: &str) -> Program {
-    let program = stage.program.clone().env("LD_PRELOAD", library).env("FAKETIME", distance);
-    program.env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-}
-
-fn library() -> Option<PathBuf> {
-    let dirs = fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
-    let dirs = dirs.chain([PathBuf::from("/usr/lib")]);
-    dirs.map(|dir| dir.join("faketime/libfaketimeMT.so.1")).find(|file| file.is_file())
 }

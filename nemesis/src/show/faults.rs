@@ -9,8 +9,9 @@ use pillarbox::{Outbox, RelaySettings};
 use tokio::task::JoinSet;
 
 use super::PATIENCE;
-use super::slot::{Slot, Torment};
+use super::slot::Slot;
 use super::stage::{Stage, now, wait};
+use super::torment::{Kind, Torment};
 use crate::Result;
 use crate::chance::Chance;
 use crate::check::{Faults, Report};
@@ -19,7 +20,7 @@ use crate::settings::{MAX_UNSETTLED, hurried};
 use crate::table::Finding;
 use crate::writer::Writers;
 
-pub(super) const RELAYS: u64 = 4;
+const RELAYS: u64 = 4;
 
 /// Long enough to be renewed on a busy machine, short enough to be outlasted many times.
 const LEASE: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     pause_until_fenced(stage, &relays, &mut torment).await?;
     writers.stop().await?;
     finish(stage, relays, &mut torment).await?;
-    Ok(findings(&stage.report(2, &torment.faults).await?, &torment.faults))
+    Ok(findings(&stage.report(&torment.faults).await?, &torment.faults))
 }
 
 pub(super) fn settings() -> RelaySettings {
@@ -67,9 +68,11 @@ pub(super) fn orders(stage: &Stage, number: u64) -> Orders {
 fn start_slots(stage: &Stage, over: &Arc<AtomicBool>) -> Result<JoinSet<Result<Slot>>> {
     let mut slots = JoinSet::new();
     for number in 1..=RELAYS {
-        let slot = Slot::start(stage, number, "relay", orders(stage, number))?;
+        let mut slot = Slot::new(stage, number, "relay", orders(stage, number))?;
+        slot.live()?;
         let chance = Chance::new(stage.seed.wrapping_add(number));
-        slots.spawn(slot.torment(chance, Arc::clone(over)));
+        let dealt = vec![Kind::PROCESS[usize::try_from(number)? % Kind::PROCESS.len()]];
+        slots.spawn(slot.torment(chance, dealt, Arc::clone(over)));
     }
     Ok(slots)
 }

@@ -36,7 +36,7 @@ pub(super) async fn calm(stage: &Stage) -> Result<Vec<Finding>> {
     stage.drained().await?;
     stop(relays).await?;
 
-    let report = stage.report(2, &Faults::default()).await?;
+    let report = stage.report(&Faults::default()).await?;
     let mut found = without_fault(&report);
     found.push(Finding::promise("of them hot", report.hot, "> 0", report.hot > 0));
     Ok(found)
@@ -66,7 +66,7 @@ pub(super) async fn rolling(stage: &Stage) -> Result<Vec<Finding>> {
     stage.drained().await?;
     stop(relays).await?;
 
-    let report = stage.report(2, &Faults::default()).await?;
+    let report = stage.report(&Faults::default()).await?;
     let mut found = vec![Finding::told("graceful restarts under load", rounds * RELAYS)];
     found.extend(without_fault(&report));
     Ok(found)
@@ -114,7 +114,7 @@ pub(super) async fn takeover(stage: &Stage) -> Result<Vec<Finding>> {
     stage.drained().await?;
     heir.stop().await?;
 
-    let report = stage.report(2, &faults).await?;
+    let report = stage.report(&faults).await?;
     let worst = times.iter().max().copied().unwrap_or_default();
     let most = lease + Duration::from_secs(1);
     let mut found = vec![

@@ -48,7 +48,7 @@ pub(super) async fn flat(stage: &Stage) -> Result<Vec<Finding>> {
     let growth = late.unwrap_or(0).saturating_sub(early);
     let value = format!("{:.1} MiB", mebi(growth));
     found.push(Finding::speed("most above that at 20 %", value, "<= 16 MiB", growth <= NOISE));
-    let report = stage.report(1, &Faults::default()).await?;
+    let report = stage.report(&Faults::default()).await?;
     found.push(Finding::none("lost", report.lost));
     found.push(Finding::none("duplicates", report.duplicates));
     Ok(found)

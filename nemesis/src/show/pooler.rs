@@ -42,7 +42,7 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
         relay.stop().await?;
     }
 
-    let report = stage.report(2, &faults).await?;
+    let report = stage.report(&faults).await?;
     let bound = MAX_UNSETTLED as usize;
     let mut found = vec![
         Finding::told("events committed", report.committed),

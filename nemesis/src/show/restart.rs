@@ -26,7 +26,7 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     let mut faults = Faults::default();
     let after = killed(stage, &settings, backlog, &mut faults).await?;
 
-    let report = stage.report(1, &faults).await?;
+    let report = stage.report(&faults).await?;
     let most = settings.max_unsettled.get() as usize;
     let ratio = after.rate.map(|it| it / rate);
     let told = ratio.map_or("drained before that".to_owned(), |it| format!("{it:.2}"));

@@ -1,88 +1,25 @@
 //! A slot: one process through all its lives, and what is done to it.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pillarbox::{Clock as _, SystemClock};
-
 use super::stage::Stage;
+use super::torment::{Kind, Torment};
 use crate::Result;
+use crate::bank::Bank;
 use crate::chance::Chance;
-use crate::check::Faults;
-use crate::log::{Entry, Line, parse};
+use crate::log::{Entry, Log};
 use crate::orders::Orders;
 use crate::process::{Process, Program};
-use crate::proxy::{Proxy, Way, Weather, authority};
-
-/// No show has more slots.
-const MOST: u64 = 6;
-
-/// What was done to all lives of a slot, and when.
-#[derive(Debug, Default)]
-pub(super) struct Torment {
-    pub(super) faults: Faults,
-    /// Whom, and when in microseconds since 1970.
-    pub(super) kills: Vec<(String, i64)>,
-    pub(super) pauses: usize,
-    /// Graceful restarts.
-    pub(super) restarts: usize,
-    pub(super) cuts: usize,
-    /// Times in which nothing went through, in a direction or in both.
-    pub(super) silences: usize,
-    /// Times in which no connection could be made.
-    pub(super) refusals: usize,
-    /// Times in which everything was late.
-    pub(super) delays: usize,
-}
-
-impl Torment {
-    pub(super) fn extend(&mut self, other: Self) {
-        self.faults.extend(other.faults);
-        self.kills.extend(other.kills);
-        self.pauses += other.pauses;
-        self.restarts += other.restarts;
-        self.cuts += other.cuts;
-        self.silences += other.silences;
-        self.refusals += other.refusals;
-        self.delays += other.delays;
-    }
-
-    /// How long after each kill somebody else took shards over.
-    pub(super) fn takeovers(&self, log: &str) -> Vec<Duration> {
-        let took = |line: &Line<'_>| matches!(line.entry, Entry::Took(count) if count > 0);
-        let taken: Vec<Line<'_>> = log.lines().filter_map(parse).filter(took).collect();
-        let after = |(life, at): &(String, i64)| {
-            let next = taken.iter().filter(|line| line.life != life && line.at > *at);
-            next.map(|line| line.at - at).min()
-        };
-        let micros = self.kills.iter().filter_map(after);
-        micros.map(|micros| Duration::from_micros(micros.unsigned_abs())).collect()
-    }
-
-    /// A kill, at this moment.
-    pub(super) async fn kill(&mut self, process: Process) -> Result {
-        self.faults.killed(process.life());
-        self.kills.push((process.life().to_owned(), SystemClock.now().unix_micros()));
-        process.kill().await
-    }
-
-    /// A pause for so long.
-    pub(super) async fn pause(&mut self, process: &Process, length: Duration) -> Result {
-        self.pauses += 1;
-        self.faults.paused(process.life());
-        process.pause().await?;
-        tokio::time::sleep(length).await;
-        process.resume().await
-    }
-}
+use crate::proxy::{Ending, Proxy, Trap, Way, Weather, authority};
 
 /// One process of several.
 #[derive(Debug)]
 pub(super) struct Slot {
     name: String,
-    number: u64,
     role: &'static str,
     orders: Orders,
     process: Option<Process>,
@@ -91,84 +28,141 @@ pub(super) struct Slot {
     program: Program,
     errors: PathBuf,
     started: u64,
+    log: Log,
+    /// To end sessions by.
+    bank: Bank,
     /// What it reaches the database by, if that can be disturbed.
     proxy: Option<Proxy>,
+    /// What shifts clocks, and by whose chance.
+    faketime: Option<(PathBuf, Chance)>,
 }
 
 impl Slot {
-    /// A process of its first life.
-    pub(super) fn start(
+    /// One that does not run yet.
+    pub(super) fn new(
         stage: &Stage,
         number: u64,
         role: &'static str,
         orders: Orders,
     ) -> Result<Self> {
-        let mut slot = Self {
+        Ok(Self {
             name: format!("{}{number}", role.get(..1).unwrap_or_default()),
-            number,
             role,
             lease: orders.settings.lease,
+            log: Log::open(&orders.log, "nemesis")?,
             orders,
             process: None,
             torment: Torment::default(),
             program: stage.program.clone(),
             errors: stage.place.errors(),
             started: 0,
+            bank: stage.place.bank.clone(),
             proxy: None,
-        };
-        slot.live_again()?;
-        Ok(slot)
+            faketime: None,
+        })
     }
 
     /// The same behind a proxy of its own.
-    pub(super) async fn behind_proxy(
-        stage: &Stage,
-        number: u64,
-        role: &'static str,
-        mut orders: Orders,
-    ) -> Result<Self> {
-        let proxy = Proxy::start(authority(&orders.url)?, None).await?;
-        orders.url = proxy.in_front_of(&orders.url)?;
-        Ok(Self { proxy: Some(proxy), ..Self::start(stage, number, role, orders)? })
+    pub(super) async fn behind_proxy(mut self) -> Result<Self> {
+        let proxy = Proxy::start(authority(&self.orders.url)?, None).await?;
+        self.orders.url = proxy.in_front_of(&self.orders.url)?;
+        Ok(Self { proxy: Some(proxy), ..self })
     }
 
-    fn live_again(&mut self) -> Result {
+    /// The clocks of one life in three are an hour off.
+    pub(super) fn with_clocks(self, library: PathBuf, chance: Chance) -> Self {
+        Self { faketime: Some((library, chance)), ..self }
+    }
+
+    /// Its first life, or the next.
+    pub(super) fn live(&mut self) -> Result {
         self.started += 1;
         self.orders.life = format!("{}.{}", self.name, self.started);
-        self.process = Some(self.program.start(self.role, &self.orders, &self.errors)?);
+        if let Some(writing) = &mut self.orders.writing {
+            // Another life, other transactions.
+            writing.first = writing.first.wrapping_add(7919);
+        }
+        let hours = self.faketime.as_mut().map_or(0, |(_, chance)| match chance.below(6) {
+            0 => 1,
+            1 => -1,
+            _ => 0,
+        });
+        self.orders.ahead = hours;
+        let mut program = self.program.clone();
+        if let Some((library, _)) = self.faketime.as_ref().filter(|_| hours != 0) {
+            program = program.ahead(hours, library);
+            self.torment.add(Kind::Clock);
+        }
+        self.process = Some(program.start(self.role, &self.orders, &self.errors)?);
         Ok(())
     }
 
-    /// One thing after another, until it is over; then everything is well again. Each kind once,
-    /// from one that is another for each slot, and then by chance.
+    /// First what it was dealt, then one thing after another by chance, until it is over; then
+    /// everything is well again.
     pub(super) async fn torment(
         mut self,
         mut chance: Chance,
+        dealt: Vec<Kind>,
         over: Arc<AtomicBool>,
     ) -> Result<Self> {
-        let kinds = if self.proxy.is_some() { 8 } else { 3 };
-        let first = self.number * kinds / MOST;
-        let mut turns = first..first + kinds;
-        while !over.load(Ordering::Relaxed) {
-            tokio::time::sleep(chance.around(self.lease / 2)).await;
-            let kind = turns.next().map_or_else(|| chance.below(kinds), |turn| turn % kinds);
-            match kind {
-                0 => self.kill(&mut chance).await?,
-                1 => self.pause(&mut chance).await?,
-                2 => self.stop().await?,
-                3 => self.cut(),
-                4 => self.silence(Way::Both, &mut chance).await,
-                5 => self.silence(one_way(&mut chance), &mut chance).await,
-                6 => self.refuse(&mut chance).await,
-                _ => self.delay(&mut chance).await,
+        let mut tries = 3 * dealt.len();
+        let mut dealt = VecDeque::from(dealt);
+        loop {
+            tokio::time::sleep(chance.around(self.respite())).await;
+            let next = dealt.pop_front();
+            if next.is_none() && over.load(Ordering::Relaxed) {
+                return Ok(self);
+            }
+            let kind = next.unwrap_or_else(|| self.draw(&mut chance));
+            let before = self.torment.count(kind);
+            self.suffer(kind, &mut chance).await?;
+            // What came to nothing, because the server was away, is tried again.
+            tries = tries.saturating_sub(1);
+            if next.is_some() && self.torment.count(kind) == before && tries > 0 {
+                dealt.push_back(kind);
             }
         }
-        Ok(self)
+    }
+
+    /// A writer that is held up with an account's lock in its hands holds up all others: it has more
+    /// time between two faults, or nothing would be written.
+    fn respite(&self) -> Duration {
+        if self.role == "relay" { self.lease / 2 } else { self.lease * 2 }
+    }
+
+    fn draw(&self, chance: &mut Chance) -> Kind {
+        let network = if self.proxy.is_some() { &Kind::NETWORK[..] } else { &[] };
+        let all: Vec<Kind> = Kind::PROCESS.iter().chain(network).copied().collect();
+        let at = usize::try_from(chance.below(all.len() as u64)).unwrap_or(0);
+        all.get(at).copied().unwrap_or(Kind::Kill)
+    }
+
+    async fn suffer(&mut self, kind: Kind, chance: &mut Chance) -> Result {
+        let process = self.running()?;
+        let (life, usage) = (process.life().to_owned(), process.usage()?);
+        self.torment.usage = self.torment.usage.max(usage);
+        self.log.note_of(&life, &Entry::Fault { kind: kind.key() })?;
+        match kind {
+            Kind::Kill => {
+                self.kill().await?;
+                tokio::time::sleep(Duration::from_millis(chance.below(1000))).await;
+                return self.live();
+            }
+            Kind::Pause => return self.pause(chance.around(self.lease * 3 / 2)).await,
+            Kind::Restart => return self.stop().await,
+            _ => {}
+        }
+        self.torment.faults.paused(&life);
+        if self.disturb(kind, chance).await? {
+            self.torment.add(kind);
+        }
+        Ok(())
     }
 
     /// Kills it for the last time, which is no part of its torment. Returns what that was.
     pub(super) async fn end(mut self) -> Result<Torment> {
         let process = self.process.take().ok_or("no process")?;
+        self.torment.usage = self.torment.usage.max(process.usage()?);
         self.torment.faults.killed(process.life());
         process.kill().await?;
         Ok(self.torment)
@@ -178,15 +172,13 @@ impl Slot {
         self.process.as_ref().ok_or_else(|| format!("{} has no process", self.name).into())
     }
 
-    async fn kill(&mut self, chance: &mut Chance) -> Result {
+    pub(super) async fn kill(&mut self) -> Result {
         let process = self.process.take().ok_or("no process")?;
-        self.torment.kill(process).await?;
-        tokio::time::sleep(Duration::from_millis(chance.below(1000))).await;
-        self.live_again()
+        self.torment.usage = self.torment.usage.max(process.usage()?);
+        self.torment.kill(process).await
     }
 
-    async fn pause(&mut self, chance: &mut Chance) -> Result {
-        let length = chance.around(self.lease * 3 / 2);
+    async fn pause(&mut self, length: Duration) -> Result {
         let mut torment = std::mem::take(&mut self.torment);
         let paused = torment.pause(self.running()?, length).await;
         self.torment = torment;
@@ -197,48 +189,69 @@ impl Slot {
     async fn stop(&mut self) -> Result {
         let process = self.process.take().ok_or("no process")?;
         if self.role == "relay" {
-            self.torment.restarts += 1;
+            self.torment.add(Kind::Restart);
             process.stop().await?;
         } else {
             self.torment.kill(process).await?;
         }
-        self.live_again()
+        self.live()
     }
 
-    fn cut(&mut self) {
-        if let (Some(proxy), Some(process)) = (&self.proxy, &self.process) {
-            self.torment.cuts += 1;
-            self.torment.faults.paused(process.life());
-            proxy.cut_all();
+    /// Something with the network. Returns whether it came to anything.
+    async fn disturb(&self, kind: Kind, chance: &mut Chance) -> Result<bool> {
+        let Some(proxy) = &self.proxy else { return Ok(false) };
+        // Longer than the lease, so that somebody else takes over meanwhile.
+        let long = chance.around(self.lease * 3 / 2);
+        match kind {
+            Kind::Cut => proxy.end_all(Ending::Close),
+            Kind::Reset => proxy.end_all(Ending::Reset),
+            Kind::HalfOpen => proxy.end_all(Ending::HalfOpen(long)),
+            Kind::CutAfter => return self.lay_trap(proxy, chance).await,
+            Kind::Terminate => return self.terminate(proxy, chance).await,
+            Kind::Silence => weather(proxy, Weather::Deaf(Way::Both), long).await,
+            Kind::OneWay => weather(proxy, Weather::Deaf(one_way(chance)), long).await,
+            Kind::Refusal => {
+                proxy.end_all(Ending::Close);
+                weather(proxy, Weather::Closed, long).await;
+            }
+            Kind::Delay => {
+                let by = Duration::from_millis(1 + chance.below(50));
+                weather(proxy, Weather::Late(by), chance.around(self.lease)).await;
+            }
+            Kind::Kill | Kind::Pause | Kind::Restart | Kind::Clock => return Ok(false),
         }
+        Ok(true)
     }
 
-    /// Longer than the lease, so that somebody else takes over meanwhile.
-    async fn silence(&mut self, way: Way, chance: &mut Chance) {
-        self.torment.silences += 1;
-        self.weather(Weather::Deaf(way), chance.around(self.lease * 3 / 2)).await;
+    async fn lay_trap(&self, proxy: &Proxy, chance: &mut Chance) -> Result<bool> {
+        let before = proxy.sprung();
+        let most = 1 << (4 + chance.below(12));
+        let bytes = usize::try_from(chance.below(most))?;
+        let ending = if chance.below(2) == 0 { Ending::Close } else { Ending::Reset };
+        proxy.lay(Trap { way: one_way(chance), bytes, ending });
+        // Without a word there is nothing to cut; the trap stays where it is.
+        for _ in 0..20 {
+            tokio::time::sleep(self.lease / 10).await;
+            if proxy.sprung() > before {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    /// Without a connection that lasts, there is none to be had.
-    async fn refuse(&mut self, chance: &mut Chance) {
-        self.torment.refusals += 1;
-        self.proxy.iter().for_each(Proxy::cut_all);
-        self.weather(Weather::Closed, chance.around(self.lease * 3 / 2)).await;
+    async fn terminate(&self, proxy: &Proxy, chance: &mut Chance) -> Result<bool> {
+        let ports = proxy.ports();
+        let at = chance.below(ports.len().max(1) as u64);
+        let Some(port) = ports.get(usize::try_from(at)?) else { return Ok(false) };
+        // A server that is away has no sessions.
+        Ok(self.bank.terminate(*port).await.unwrap_or(false))
     }
+}
 
-    async fn delay(&mut self, chance: &mut Chance) {
-        self.torment.delays += 1;
-        let by = Duration::from_millis(1 + chance.below(50));
-        self.weather(Weather::Late(by), chance.around(self.lease)).await;
-    }
-
-    async fn weather(&mut self, weather: Weather, length: Duration) {
-        let (Some(proxy), Some(process)) = (&self.proxy, &self.process) else { return };
-        self.torment.faults.paused(process.life());
-        proxy.set(weather);
-        tokio::time::sleep(length).await;
-        proxy.set(Weather::Fair);
-    }
+async fn weather(proxy: &Proxy, weather: Weather, length: Duration) {
+    proxy.set(weather);
+    tokio::time::sleep(length).await;
+    proxy.set(Weather::Fair);
 }
 
 fn one_way(chance: &mut Chance) -> Way {

@@ -9,7 +9,7 @@ use super::{PATIENCE, Scale, Set, Show};
 use crate::Result;
 use crate::check::{Faults, Report};
 use crate::log::Tail;
-use crate::orders::{Manner, Orders, Trouble, Writing};
+use crate::orders::{Load, Manner, Orders, Trouble, Writing};
 use crate::place::Place;
 use crate::process::{Process, Program};
 use crate::table::{Finding, Verdict};
@@ -25,6 +25,10 @@ pub struct Stage {
     pub seed: u64,
     /// How long a storm lasts, if not as the scale says.
     pub seconds: Option<u64>,
+    /// A storm of nothing but kills, until there were so many.
+    pub kills: Option<u64>,
+    /// How many relays a storm has, if not as the seed says.
+    pub relays: Option<u64>,
     /// What relay processes run.
     pub program: Program,
     /// How many accounts there are, each a key.
@@ -39,13 +43,13 @@ impl Stage {
             _ => Place::open(set.server, &set.base, show.name(), accounts).await?,
         };
         let program = set.program.clone();
-        let Set { scale, seed, seconds, .. } = *set;
-        Ok(Self { place, scale, seed, seconds, program, accounts })
+        let Set { scale, seed, seconds, kills, relays, .. } = *set;
+        Ok(Self { place, scale, seed, seconds, kills, relays, program, accounts })
     }
 
     /// Kept if something is wrong with what was found, to be looked at.
     pub(super) async fn close(self, found: &[Finding]) -> Result {
-        if found.iter().any(|finding| finding.verdict == Verdict::Broken) {
+        if found.iter().any(|it| matches!(it.verdict, Verdict::Broken | Verdict::Void)) {
             eprintln!("kept: {}", self.place.path().display());
             return Ok(());
         }
@@ -62,6 +66,8 @@ impl Stage {
             listener: Manner::Plain,
             trouble: Trouble::None,
             writing: None,
+            backoff: 60_000,
+            ahead: 0,
         }
     }
 
@@ -76,7 +82,8 @@ impl Stage {
     /// A load for writers of this process.
     pub const fn writing(&self, transactions: u64) -> Writing {
         let accounts = self.accounts;
-        Writing { accounts, transactions, writers: 4, batch: 5, rest: 0, first: 0 }
+        let load = Load::Even;
+        Writing { accounts, transactions, writers: 4, batch: 5, rest: 0, first: 0, load }
     }
 
     /// Follows the log.
@@ -102,17 +109,17 @@ impl Stage {
     /// # Errors
     /// When the accounts cannot be read.
     pub async fn steps(&self) -> Result<i64> {
-        Ok(self.place.bank.truth().await?.iter().sum())
+        Ok(self.place.bank.truth().await?.iter().map(|account| account.steps).sum())
     }
 
     /// Compares the accounts with the log.
     ///
     /// # Errors
     /// When either cannot be read.
-    pub async fn report(&self, kinds: usize, faults: &Faults) -> Result<Report> {
+    pub async fn report(&self, faults: &Faults) -> Result<Report> {
         let truth = self.place.bank.truth().await?;
         let log = self.place.read_log()?;
-        let report = Report::of(&truth, kinds, &log, faults);
+        let report = Report::of(&truth, &log, faults);
         eprint!("{}", report.excerpt(&log));
         Ok(report)
     }

@@ -1,7 +1,10 @@
-//! Everything at once: relays and writers killed, paused, restarted and cut off, the server killed,
-//! an operator who replays and purges, and effects that an inbox lets happen once.
+//! Everything at once: relays and writers killed, paused, restarted and cut off, their clocks off,
+//! sessions ended, the server killed, an operator who replays and purges, and effects that an inbox
+//! lets happen once.
 
+mod hunt;
 mod operator;
+mod outcome;
 mod server;
 
 use std::sync::Arc;
@@ -12,27 +15,42 @@ use pillarbox::RelaySettings;
 use tokio::task::JoinSet;
 
 use self::operator::Operator;
+use self::outcome::{Drained, Outcome, Script};
 use self::server::Crashes;
 use super::PATIENCE;
-use super::faults::{self, RELAYS};
-use super::slot::{Slot, Torment};
+use super::faults;
+use super::slot::Slot;
 use super::stage::{Stage, now, wait};
-use crate::Result;
+use super::torment::{Kind, Torment};
 use crate::chance::Chance;
-use crate::check::Report;
-use crate::orders::{Manner, Orders, Writing};
-use crate::place::Server;
-use crate::process::Process;
-use crate::settings::MAX_UNSETTLED;
+use crate::orders::{Load, Orders, Writing};
+use crate::place::{Server, is_required};
+use crate::process::{Process, faketime};
 use crate::table::Finding;
+use crate::{Result, audit};
 
 const WRITERS: u64 = 2;
 
+/// Nobody is given more relays.
+const MOST_RELAYS: u64 = 8;
+
+/// How many milliseconds an event waits between two attempts at most.
+const BACKOFF: u64 = 2000;
+
+/// A storm that is shorter says little about what is rare.
+const LONG: u64 = 30;
+
 pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
+    audit::install(&stage.place.bank).await?;
+    if let Some(kills) = stage.kills {
+        return hunt::run(stage, kills).await;
+    }
     let seconds = stage.seconds.unwrap_or(stage.scale.pick(6, 20, 60));
+    let kinds = kinds(stage)?;
+    let relays = stage.relays.unwrap_or_else(|| draw_relays(stage.seed, seconds));
     let over = Arc::new(AtomicBool::new(false));
-    let mut slots = start(stage, &over).await?;
-    let operator = Operator::start(stage, &over);
+    let mut slots = start(stage, relays, &kinds, &over).await?;
+    let operator = Operator::start(stage, &over)?;
     let crashes = Crashes::start(stage, &over);
 
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -43,48 +61,89 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     for slot in faults::gather(&mut slots).await? {
         torment.extend(slot.end().await?);
     }
-    let begun = now();
-    drain(stage).await?;
-    let drained = begun.elapsed();
-    let outcome = Outcome {
-        report: stage.report(2, &torment.faults).await?,
-        effects: stage.place.bank.effects().await?,
-        truth: stage.place.bank.truth().await?,
-        takeovers: torment.takeovers(&stage.place.read_log()?),
-        torment,
-        crashed,
-        replayed,
-        drained,
-        is_networked: stage.place.server != Server::Sqlite,
-        is_long: seconds >= 30,
-    };
-    Ok(outcome.findings())
+    let drained = drain(stage).await?;
+    let (replayed, is_long) = (Some(replayed), seconds >= LONG);
+    let script = Script { relays, kinds, crashed, replayed, is_long };
+    Ok(Outcome::of(stage, script, torment, drained).await?.findings())
+}
+
+/// From one to eight; a short storm has enough for everything to be done to somebody.
+fn draw_relays(seed: u64, seconds: u64) -> u64 {
+    let least = if seconds < LONG { 4 } else { 1 };
+    least + Chance::new(seed).below(MOST_RELAYS + 1 - least)
+}
+
+/// What is to be done on this database, and must have been at the end.
+fn kinds(stage: &Stage) -> Result<Vec<Kind>> {
+    let mut kinds = Kind::PROCESS.to_vec();
+    if stage.place.server == Server::Sqlite {
+        return Ok(kinds);
+    }
+    kinds.extend(Kind::NETWORK);
+    if faketime().is_some() {
+        kinds.push(Kind::Clock);
+    } else if is_required("faketime") {
+        return Err("faketime is not installed (Debian package `faketime`)".into());
+    }
+    Ok(kinds)
 }
 
 /// Relays that deliver and write, and processes that only write, each behind a network of its own.
-async fn start(stage: &Stage, over: &Arc<AtomicBool>) -> Result<JoinSet<Result<Slot>>> {
+async fn start(
+    stage: &Stage,
+    relays: u64,
+    kinds: &[Kind],
+    over: &Arc<AtomicBool>,
+) -> Result<JoinSet<Result<Slot>>> {
     let mut slots = JoinSet::new();
-    for number in 1..=RELAYS + WRITERS {
-        let is_relay = number <= RELAYS;
-        let role = if is_relay { "relay" } else { "write" };
-        let orders = orders(stage, number, is_relay);
-        let slot = if stage.place.server == Server::Sqlite {
-            Slot::start(stage, number, role, orders)?
-        } else {
-            Slot::behind_proxy(stage, number, role, orders).await?
-        };
+    let mut hands = deal(kinds, relays + WRITERS, stage.seed).into_iter();
+    for number in 1..=relays + WRITERS {
+        let mut slot = slot(stage, number, number <= relays)?;
+        if stage.place.server != Server::Sqlite {
+            slot = slot.behind_proxy().await?;
+        }
         let chance = Chance::new(stage.seed.wrapping_mul(31).wrapping_add(number));
-        slots.spawn(slot.torment(chance, Arc::clone(over)));
+        if let Some(library) = faketime().filter(|_| kinds.contains(&Kind::Clock)) {
+            slot = slot.with_clocks(library, chance.clone());
+        }
+        slot.live()?;
+        slots.spawn(slot.torment(chance, hands.next().unwrap_or_default(), Arc::clone(over)));
     }
     Ok(slots)
 }
 
-fn orders(stage: &Stage, number: u64, is_relay: bool) -> Orders {
-    let mut orders = faults::orders(stage, number);
-    (orders.settings, orders.listener) = (settings(), Manner::Booked);
-    if let Some(writing) = orders.writing.as_mut().filter(|_| !is_relay) {
-        *writing = Writing { writers: 2, batch: 3, rest: 10, ..*writing };
+/// Each kind to one slot, in an order by chance. Only relays are restarted, and the first slot is one.
+fn deal(kinds: &[Kind], slots: u64, seed: u64) -> Vec<Vec<Kind>> {
+    let mut chance = Chance::new(seed.wrapping_add(11));
+    let mut rest: Vec<Kind> = kinds.to_vec();
+    rest.retain(|kind| !matches!(kind, Kind::Clock | Kind::Restart));
+    let mut hands = vec![Vec::new(); usize::try_from(slots).unwrap_or(1)];
+    for at in (0..hands.len()).cycle().skip(1) {
+        if rest.is_empty() {
+            break;
+        }
+        let drawn = usize::try_from(chance.below(rest.len() as u64)).unwrap_or(0);
+        hands[at].push(rest.swap_remove(drawn));
     }
+    hands[0].push(Kind::Restart);
+    hands
+}
+
+fn slot(stage: &Stage, number: u64, is_relay: bool) -> Result<Slot> {
+    let role = if is_relay { "relay" } else { "write" };
+    Slot::new(stage, number, role, orders(stage, number, is_relay))
+}
+
+fn orders(stage: &Stage, number: u64, is_relay: bool) -> Orders {
+    let settings = settings();
+    // A file has one writer at a time, and whoever renews a lease is one.
+    let longest =
+        if stage.place.server == Server::Sqlite { settings.lease / 4 } else { settings.lease * 2 };
+    let load = Load::Varied(u64::try_from(longest.as_millis()).unwrap_or(0));
+    let mut orders = faults::orders(stage, number);
+    (orders.settings, orders.backoff) = (settings, BACKOFF);
+    let (writers, rest) = if is_relay { (1, 100) } else { (4, 10) };
+    orders.writing = orders.writing.map(|it| Writing { writers, rest, load, ..it });
     orders
 }
 
@@ -98,114 +157,54 @@ fn settings() -> RelaySettings {
 }
 
 /// A relay to which nothing happens delivers what is left, and what was given up by order.
-async fn drain(stage: &Stage) -> Result {
+async fn drain(stage: &Stage) -> Result<Drained> {
     std::fs::write(stage.place.healed(), "")?;
-    let mut orders = stage.orders("last", &settings());
-    orders.listener = Manner::Booked;
+    let (begun, left) = (now(), stage.place.pending().await?);
+    let settings = settings();
+    let mut orders = stage.orders("last", &settings);
+    orders.backoff = BACKOFF;
     let last: Process = stage.relay(&orders)?;
+    let operator = Operator::new(stage)?;
     let is_drained = async || {
-        operator::replay_all(stage).await?;
+        operator.replay().await?;
         let stats = stage.place.store.stats().await?;
         Ok(stats.new + stats.retry + stats.held + stats.dead == 0)
     };
     let drained = wait(PATIENCE, is_drained).await;
+    let took = begun.elapsed();
     let stats = stage.place.store.stats().await;
     drained.map_err(|error| format!("something is stuck ({error}): {stats:?}"))?;
-    last.stop().await
+    operator.look_at_done().await?;
+    last.stop().await?;
+    Ok(Drained {
+        took,
+        left,
+        at_most: settings.lease + settings.sweep + Duration::from_millis(BACKOFF),
+    })
 }
 
-/// What it came to.
-struct Outcome {
-    report: Report,
-    torment: Torment,
-    effects: Vec<i64>,
-    truth: Vec<i64>,
-    takeovers: Vec<Duration>,
-    crashed: Option<usize>,
-    replayed: usize,
-    drained: Duration,
-    is_networked: bool,
-    is_long: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Outcome {
-    fn findings(&self) -> Vec<Finding> {
-        [self.what_was_done(), self.what_came_of_it()].concat()
-    }
+    #[test]
+    fn every_kind_is_dealt_once_and_restarts_go_to_a_relay() {
+        let kinds: Vec<Kind> = Kind::PROCESS.into_iter().chain(Kind::NETWORK).collect();
+        for seed in 0..20 {
+            let hands = deal(&kinds, 1 + WRITERS, seed);
 
-    /// A run in which nothing happened proves nothing.
-    fn what_was_done(&self) -> Vec<Finding> {
-        let torment = &self.torment;
-        let mut found = vec![
-            Finding::fired("kills of relays and writers", torment.kills.len()).key("kills"),
-            Finding::fired("pauses beyond the lease", torment.pauses).key("stops"),
-            Finding::fired("graceful restarts", torment.restarts).key("restarts"),
-            Finding::fired("replays of dead letters", self.replayed).key("replays"),
-        ];
-        if self.is_networked {
-            found.extend([
-                Finding::fired("times all connections were cut", torment.cuts).key("cuts"),
-                Finding::fired("silences beyond the lease", torment.silences).key("silences"),
-                Finding::fired("times no connection was to be had", torment.refusals)
-                    .key("refusals"),
-                Finding::fired("times everything was late", torment.delays).key("delays"),
-            ]);
+            let mut all = hands.concat();
+            all.sort_unstable();
+            assert_eq!(all, kinds);
+            assert!(hands[0].contains(&Kind::Restart));
         }
-        found.push(match self.crashed {
-            Some(crashed) => Finding::fired("kills of the server", crashed).key("server_kills"),
-            None => Finding::told("kills of the server", "none that is ours to kill"),
-        });
-        found
     }
 
-    fn what_came_of_it(&self) -> Vec<Finding> {
-        let Report { committed, hot, lost, ghosts, inversions, fenced, .. } = self.report;
-        let bound = MAX_UNSETTLED as usize;
-        let worst = self.report.worst;
-        let takeover = self.takeover_p99();
-        vec![
-            Finding::told("events committed", committed).key("events"),
-            Finding::told("of them hot", hot).key("hot"),
-            Finding::none("lost", lost).key("lost"),
-            Finding::none("ghosts", ghosts).key("ghosts"),
-            Finding::none("first deliveries of a key out of order", inversions).key("inversions"),
-            Finding::none("effects too few or too many", self.wrong_effects())
-                .key("double_effects"),
-            self.fenced(fenced).key("fenced"),
-            Finding::told("duplicates", self.report.duplicates).key("duplicates"),
-            Finding::none("duplicates that no fault explains", self.report.unexplained)
-                .key("unexplained"),
-            Finding::promise(
-                "most duplicates of one fault",
-                worst,
-                &format!("<= {bound}"),
-                worst <= bound,
-            )
-            .key("duplicates_of_one_fault"),
-            Finding::told("takeover after a kill, p99, in ms", takeover.as_millis())
-                .key("takeover_p99_ms"),
-            Finding::told("drained after the last fault, in ms", self.drained.as_millis())
-                .key("drained_ms"),
-        ]
-    }
+    #[test]
+    fn the_seed_says_how_many_relays_there_are() {
+        let long: Vec<u64> = (0..200).map(|seed| draw_relays(seed, LONG)).collect();
 
-    /// In a short storm, no pause may fall where there is something to fence.
-    fn fenced(&self, fenced: usize) -> Finding {
-        let what = "late verdicts fenced";
-        if self.is_long { Finding::fired(what, fenced) } else { Finding::told(what, fenced) }
-    }
-
-    /// Each step and each glimpse has its effect once.
-    fn wrong_effects(&self) -> usize {
-        let pairs = self.effects.iter().zip(&self.truth);
-        let wrong: u64 = pairs.map(|(effects, steps)| effects.abs_diff(steps * 2)).sum();
-        usize::try_from(wrong).unwrap_or(usize::MAX)
-    }
-
-    fn takeover_p99(&self) -> Duration {
-        let mut takeovers = self.takeovers.clone();
-        takeovers.sort_unstable();
-        let at = takeovers.len().saturating_sub(1) * 99 / 100;
-        takeovers.get(at).copied().unwrap_or_default()
+        assert_eq!((long.iter().min(), long.iter().max()), (Some(&1), Some(&8)));
+        assert!((0..200).all(|seed| (4..=8).contains(&draw_relays(seed, 6))));
     }
 }

@@ -34,14 +34,14 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
                 .await?
             {
                 number += stride;
-                let report = stage.report(2, &swept.faults).await?;
+                let report = stage.report(&swept.faults).await?;
                 if report.is_broken() {
                     return Ok(swept.findings(&report));
                 }
             }
         }
     }
-    Ok(swept.findings(&stage.report(2, &swept.faults).await?))
+    Ok(swept.findings(&stage.report(&swept.faults).await?))
 }
 
 /// What the cuts came to.

@@ -1,47 +1,79 @@
-//! An operator who replays every dead letter, again and again, and purges what is done.
+//! An operator who replays every dead letter, again and again, looks at what is done, and purges it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pillarbox::store::{Action, Filter, Purge};
-use pillarbox::{Admin, Store};
+use pillarbox::store::{List, MAX_BATCH, Operation, Purge};
+use pillarbox::{EventId, Store};
 use tokio::task::JoinHandle;
 
 use crate::Result;
+use crate::bank::Bank;
+use crate::log::{Entry, Log};
 use crate::show::Stage;
 
 /// How long between two replays.
 const PAUSE: Duration = Duration::from_millis(200);
 
-pub(super) struct Operator(JoinHandle<u64>);
+#[derive(Debug)]
+pub(super) struct Operator {
+    store: Arc<dyn Store>,
+    bank: Bank,
+    log: Log,
+}
 
 impl Operator {
-    pub(super) fn start(stage: &Stage, over: &Arc<AtomicBool>) -> Self {
-        let (store, over) = (Arc::clone(&stage.place.store), Arc::clone(over));
-        Self(tokio::spawn(async move {
+    pub(super) fn new(stage: &Stage) -> Result<Self> {
+        let log = Log::open(&stage.place.log(), "operator")?;
+        Ok(Self { store: Arc::clone(&stage.place.store), bank: stage.place.bank.clone(), log })
+    }
+
+    /// Starts one who is at it until it is over.
+    pub(super) fn start(stage: &Stage, over: &Arc<AtomicBool>) -> Result<AtWork> {
+        let (operator, over) = (Self::new(stage)?, Arc::clone(over));
+        Ok(AtWork(tokio::spawn(async move {
             let mut replayed = 0;
             while !over.load(Ordering::Relaxed) {
                 tokio::time::sleep(PAUSE).await;
                 // A server that is away is asked again.
-                replayed += replay(&store).await.unwrap_or(0);
-                store.purge(&Purge::done(PAUSE).limit(100)).await.ok();
+                replayed += operator.replay().await.unwrap_or(0);
+                operator.look_at_done().await.ok();
+                operator.store.purge(&Purge::done(PAUSE).limit(100)).await.ok();
             }
             replayed
-        }))
+        })))
     }
 
+    /// Replays what is dead or held. The log is told before: what comes after it is an answer.
+    pub(super) async fn replay(&self) -> Result<usize> {
+        let list = List { limit: u32::try_from(MAX_BATCH)?, ..List::default() };
+        let dead = self.store.dead_letters(&list).await?;
+        let ids = dead.into_iter().map(|letter| EventId::new(letter.event_id));
+        let ids: Vec<EventId> = ids.collect::<pillarbox::Result<_>>()?;
+        for id in &ids {
+            self.log.note(&Entry::Replay { id: id.as_str() })?;
+        }
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        Ok(self.store.operate(&Operation::replay(ids)).await?.len())
+    }
+
+    /// Tells the log what the database has as done.
+    pub(super) async fn look_at_done(&self) -> Result {
+        for id in self.bank.done().await? {
+            self.log.note(&Entry::Done { id: &id })?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct AtWork(JoinHandle<usize>);
+
+impl AtWork {
     /// How many it has replayed.
     pub(super) async fn join(self) -> Result<usize> {
-        Ok(usize::try_from(self.0.await?)?)
+        Ok(self.0.await?)
     }
-}
-
-pub(super) async fn replay_all(stage: &Stage) -> Result {
-    replay(&stage.place.store).await?;
-    Ok(())
-}
-
-async fn replay(store: &Arc<dyn Store>) -> pillarbox::Result<u64> {
-    Admin::shared(Arc::clone(store)).operate_matching(Action::Replay, Filter::default()).run().await
 }

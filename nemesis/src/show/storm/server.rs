@@ -33,7 +33,7 @@ impl Crashes {
             let mut crashed = 0;
             loop {
                 tokio::time::sleep(chance.around(PAUSE)).await;
-                if over.load(Ordering::Relaxed) {
+                if crashed > 0 && over.load(Ordering::Relaxed) {
                     return Ok(crashed);
                 }
                 kill(&bank).await?;

@@ -1,0 +1,88 @@
+//! What the database itself saw: transitions of events that there must not be.
+//!
+//! Triggers note only what is wrong, so that a long run keeps no more than a short one.
+
+use pillarbox::Result;
+
+use crate::bank::Bank;
+
+const CREATE: &str =
+    "create table audit (event_id varchar(36) not null, what varchar(64) not null)";
+
+/// The status changes and the token does not rise; something is done and then is not; what is
+/// deleted is not done.
+const POSTGRES: &str = "
+create function audit_note() returns trigger language plpgsql as $$
+begin
+    insert into audit (event_id, what) values (old.event_id, tg_argv[0]);
+    return null;
+end $$;
+create trigger audit_token after update on outbox_event for each row
+    when (new.status <> old.status and new.lock_token <= old.lock_token)
+    execute function audit_note('changed without a new token');
+create trigger audit_undone after update on outbox_event for each row
+    when (old.status = 1 and new.status <> 1)
+    execute function audit_note('was done and is not');
+create trigger audit_deleted after delete on outbox_event for each row
+    when (old.status <> 1)
+    execute function audit_note('deleted before it was done');";
+
+const MYSQL: [&str; 2] = [
+    "create trigger audit_changed after update on outbox_event for each row
+insert into audit (event_id, what)
+select old.event_id, 'changed without a new token' from dual
+where new.status <> old.status and new.lock_token <= old.lock_token
+union all
+select old.event_id, 'was done and is not' from dual where old.status = 1 and new.status <> 1",
+    "create trigger audit_deleted after delete on outbox_event for each row
+insert into audit (event_id, what)
+select old.event_id, 'deleted before it was done' from dual where old.status <> 1",
+];
+
+const SQLITE: &str = "
+create trigger audit_token after update on outbox_event
+when new.status <> old.status and new.lock_token <= old.lock_token
+begin insert into audit values (old.event_id, 'changed without a new token'); end;
+create trigger audit_undone after update on outbox_event
+when old.status = 1 and new.status <> 1
+begin insert into audit values (old.event_id, 'was done and is not'); end;
+create trigger audit_deleted after delete on outbox_event
+when old.status <> 1
+begin insert into audit values (old.event_id, 'deleted before it was done'); end;";
+
+/// From now on the database keeps watch.
+///
+/// # Errors
+/// What the database says.
+pub async fn install(bank: &Bank) -> Result<()> {
+    match bank {
+        Bank::Postgres(pool) => {
+            sqlx::raw_sql(CREATE).execute(pool).await?;
+            sqlx::raw_sql(POSTGRES).execute(pool).await?;
+        }
+        Bank::Mysql(pool) => {
+            sqlx::raw_sql(CREATE).execute(pool).await?;
+            for trigger in MYSQL {
+                sqlx::raw_sql(trigger).execute(pool).await?;
+            }
+        }
+        Bank::Sqlite(pool) => {
+            sqlx::raw_sql(CREATE).execute(pool).await?;
+            sqlx::raw_sql(SQLITE).execute(pool).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What it saw: events, and what is wrong with them.
+///
+/// # Errors
+/// What the database says.
+pub async fn seen(bank: &Bank) -> Result<Vec<(String, String)>> {
+    let seen = "select event_id, what from audit";
+    Ok(match bank {
+        Bank::Postgres(pool) => sqlx::query_as(seen).fetch_all(pool).await?,
+        Bank::Mysql(pool) => sqlx::query_as(seen).fetch_all(pool).await?,
+        Bank::Sqlite(pool) => sqlx::query_as(seen).fetch_all(pool).await?,
+    })
+}

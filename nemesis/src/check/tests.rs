@@ -1,0 +1,157 @@
+//! Every promise, broken in a history of a few lines: a check that cannot fail is none.
+
+use super::*;
+
+/// So many ordered events were committed by each account, and nothing else.
+fn steps(counts: &[i64]) -> Vec<Account> {
+    counts.iter().map(|steps| Account { steps: *steps, ..Account::default() }).collect()
+}
+
+fn glimpses(count: i64) -> Vec<Account> {
+    vec![Account { glimpses: count, ..Account::default() }]
+}
+
+fn step(life: &str, id: &str, account: i64, n: i64) -> String {
+    written(life, Entry::Step { id, account, n })
+}
+
+fn glimpse(life: &str, id: &str, n: i64) -> String {
+    written(life, Entry::Glimpse { id, account: 0, n })
+}
+
+fn written(life: &str, entry: Entry<'_>) -> String {
+    serde_json::to_string(&Line { life, at: 1, entry }).unwrap() + "\n"
+}
+
+fn report(truth: &[Account], lines: &[String]) -> Report {
+    Report::of(truth, &lines.concat(), &Faults::default())
+}
+
+#[test]
+fn a_history_without_harm_breaks_nothing() {
+    let log = [
+        step("a", "x1", 0, 1),
+        step("a", "x2", 0, 2),
+        written("nemesis", Entry::Done { id: "x1" }),
+        written("a", Entry::Refused { id: "x3" }),
+        written("nemesis", Entry::Replay { id: "x3" }),
+        step("a", "x3", 0, 3),
+    ];
+
+    let report = report(&steps(&[3]), &log);
+
+    assert!(!report.is_broken(), "{report:?}");
+    assert_eq!(report.excerpt(&log.concat()), "");
+}
+
+#[test]
+fn what_is_missing_is_lost() {
+    let log = [step("a", "x1", 1, 1), step("a", "x3", 1, 3)];
+
+    let report = report(&steps(&[0, 3]), &log);
+
+    assert_eq!((report.committed, report.delivered, report.lost), (3, 2, 1));
+    assert_eq!(report.accounts, BTreeMap::from([(1, 2)]));
+    assert_eq!(report.excerpt(&log.concat()).lines().count(), 2);
+}
+
+#[test]
+fn what_was_not_committed_is_a_ghost() {
+    let beyond = report(&steps(&[1]), &[step("a", "x1", 0, 1), step("a", "x2", 0, 2)]);
+    let taken_back = report(&steps(&[1]), &[step("a", "x1", 0, 1), step("a", "x0", 0, -1)]);
+    let nobodys = report(&steps(&[1]), &[step("a", "x1", 0, 1), step("a", "x9", 9, 9)]);
+
+    assert_eq!([beyond.ghosts, taken_back.ghosts, nobodys.ghosts], [1, 1, 1]);
+}
+
+#[test]
+fn of_two_events_with_the_same_count_one_is_a_ghost() {
+    let report = report(&steps(&[1]), &[step("a", "x1", 0, 1), step("a", "x2", 0, 1)]);
+
+    assert_eq!((report.ghosts, report.duplicates), (1, 0));
+}
+
+#[test]
+fn a_younger_event_first_is_an_inversion_and_a_late_duplicate_is_none() {
+    let younger = [step("a", "x2", 0, 2), step("a", "x1", 0, 1)];
+    let late = [step("a", "x1", 0, 1), step("a", "x2", 0, 2), step("b", "x1", 0, 1)];
+
+    assert_eq!(report(&steps(&[2]), &younger).inversions, 1);
+    assert_eq!(report(&steps(&[2]), &late).inversions, 0);
+}
+
+#[test]
+fn damage_and_haste_are_counted_and_shown() {
+    let log = [
+        step("a", "x1", 0, 1),
+        written("a", Entry::Damaged { id: "x2" }),
+        written("a", Entry::Early { id: "x3" }),
+    ];
+
+    let report = report(&steps(&[1]), &log);
+
+    assert_eq!((report.damaged, report.early, report.is_broken()), (1, 1, true));
+    assert_eq!(report.excerpt(&log.concat()).lines().count(), 2);
+}
+
+#[test]
+fn what_is_done_before_it_is_heard_is_seen_even_if_it_is_heard_later() {
+    let done = written("nemesis", Entry::Done { id: "x1" });
+
+    let report = report(&steps(&[1]), &[done, step("a", "x1", 0, 1)]);
+
+    assert_eq!((report.unheard, report.lost), (1, 0));
+}
+
+#[test]
+fn a_replay_is_answered_by_what_comes_after_it_only() {
+    let replay = written("nemesis", Entry::Replay { id: "x1" });
+    let before = [step("a", "x1", 0, 1), replay.clone()];
+    let refused = written("a", Entry::Refused { id: "x1" });
+    let after = [step("a", "x1", 0, 1), replay, refused];
+
+    assert_eq!(report(&steps(&[1]), &before).unanswered, 1);
+    assert_eq!(report(&steps(&[1]), &after).unanswered, 0);
+}
+
+#[test]
+fn duplicates_are_charged_to_whom_something_happened() {
+    let log = [
+        glimpse("a", "x1", 1),
+        glimpse("b", "x1", 1),
+        glimpse("a", "x2", 2),
+        glimpse("b", "x2", 2),
+        glimpse("b", "x3", 3),
+        glimpse("c", "x3", 3),
+    ];
+    let mut faults = Faults::default();
+    faults.killed("a");
+
+    let report = Report::of(&glimpses(3), &log.concat(), &faults);
+
+    assert_eq!((report.duplicates, report.unexplained, report.worst), (3, 1, 2));
+    assert_eq!(report.accounts, BTreeMap::from([(0, 3)]));
+}
+
+#[test]
+fn a_lease_that_was_lost_without_an_order_is_a_fault_too() {
+    let log = [step("a", "x", 0, 1), written("a", Entry::LeaseLost), step("b", "x", 0, 1)];
+
+    let report = report(&steps(&[1]), &log);
+
+    assert_eq!((report.duplicates, report.unexplained, report.worst), (1, 0, 1));
+}
+
+#[test]
+fn what_relays_and_writers_tell_is_added_up() {
+    let log = [
+        written("a", Entry::Fenced),
+        written("a", Entry::Hot { events: 3 }),
+        written("w", Entry::Tried { well: 8, ill: 1 }),
+        written("w", Entry::Tried { well: 1, ill: 0 }),
+    ];
+
+    let report = report(&steps(&[]), &log);
+
+    assert_eq!((report.fenced, report.hot, report.tried), (1, 3, (9, 1)));
+}

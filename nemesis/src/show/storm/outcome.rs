@@ -1,0 +1,310 @@
+//! What a storm came to.
+
+use std::time::Duration;
+
+use crate::bank::{Account, Effect};
+use crate::check::Report;
+use crate::place::Server;
+use crate::settings::MAX_UNSETTLED;
+use crate::show::Stage;
+use crate::show::torment::{Kind, Torment};
+use crate::table::Finding;
+use crate::{Result, audit};
+
+/// What a process may take of the machine.
+const MOST_MEMORY: u64 = 256 * 1024;
+const MOST_THREADS: u64 = 32;
+const MOST_FILES: u64 = 64;
+
+/// A busy machine and a long way to a disk.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// As many events a second are delivered at least when there is nothing but a backlog.
+const SLOWEST: u64 = 50;
+
+/// Below that there was nothing but errors. Every other one may meet a server that is away.
+const LEAST_WELL: u64 = 50;
+
+/// How the end of it went.
+pub(super) struct Drained {
+    pub(super) took: Duration,
+    /// How many events waited then.
+    pub(super) left: u64,
+    /// How long an event may wait for its turn.
+    pub(super) at_most: Duration,
+}
+
+/// What was to happen, and what did beside the torment.
+pub(super) struct Script {
+    pub(super) relays: u64,
+    /// What must have happened.
+    pub(super) kinds: Vec<Kind>,
+    /// `None` where the server is not ours to kill.
+    pub(super) crashed: Option<usize>,
+    /// `None` where there was no operator.
+    pub(super) replayed: Option<usize>,
+    pub(super) is_long: bool,
+}
+
+pub(super) struct Outcome {
+    script: Script,
+    server: Server,
+    report: Report,
+    torment: Torment,
+    effects: Vec<Effect>,
+    truth: Vec<Account>,
+    takeovers: Vec<Duration>,
+    forbidden: Vec<(String, String)>,
+    drained: Drained,
+}
+
+impl Outcome {
+    /// Looks at everything that is left.
+    pub(super) async fn of(
+        stage: &Stage,
+        script: Script,
+        torment: Torment,
+        drained: Drained,
+    ) -> Result<Self> {
+        let bank = &stage.place.bank;
+        let forbidden = audit::seen(bank).await?;
+        for (event, what) in forbidden.iter().take(3) {
+            eprintln!("  {event} {what}");
+        }
+        Ok(Self {
+            script,
+            server: stage.place.server,
+            report: stage.report(&torment.faults).await?,
+            effects: bank.effects().await?,
+            truth: bank.truth().await?,
+            takeovers: torment.takeovers(&stage.place.read_log()?),
+            forbidden,
+            torment,
+            drained,
+        })
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        [
+            self.what_was_done(),
+            self.what_was_promised(),
+            self.what_came_twice(),
+            self.what_it_took(),
+        ]
+        .concat()
+    }
+
+    /// A run in which nothing happened proves nothing.
+    fn what_was_done(&self) -> Vec<Finding> {
+        let mut found = vec![Finding::told("relays", self.script.relays).key("relays")];
+        for kind in &self.script.kinds {
+            found.push(Finding::fired(kind.name(), self.torment.count(*kind)).key(kind.key()));
+        }
+        found.extend(
+            self.script
+                .replayed
+                .map(|replayed| Finding::fired("replays of dead letters", replayed).key("replays")),
+        );
+        found.push(match self.script.crashed {
+            Some(crashed) => Finding::fired("kills of the server", crashed).key("server_kills"),
+            None if self.server == Server::Sqlite => {
+                Finding::told("kills of the server", "a file has none")
+            }
+            None => Finding::told("kills of the server", "none that is ours to kill"),
+        });
+        let (well, ill) = self.report.tried;
+        let share = 100 * well / (well + ill).max(1);
+        let goal = format!(">= {LEAST_WELL}");
+        found.push(
+            Finding::meaningful(
+                "transactions that ended as they should, in %",
+                share,
+                &goal,
+                share >= LEAST_WELL,
+            )
+            .key("well_percent"),
+        );
+        found
+    }
+
+    fn what_was_promised(&self) -> Vec<Finding> {
+        let report = &self.report;
+        vec![
+            Finding::told("events committed", report.committed).key("events"),
+            Finding::told("of them hot", report.hot).key("hot"),
+            Finding::none("lost", report.lost).key("lost"),
+            Finding::none("ghosts", report.ghosts).key("ghosts"),
+            Finding::none("damaged", report.damaged).key("damaged"),
+            Finding::none("done before anybody heard of it", report.unheard).key("unheard"),
+            Finding::none("first deliveries of a key out of order", report.inversions)
+                .key("inversions"),
+            Finding::none("effects too few or too many", self.wrong_effects())
+                .key("double_effects"),
+            Finding::none("balances that do not add up", self.wrong_balances())
+                .key("wrong_balances"),
+            Finding::none("transitions that must not be", self.forbidden.len()).key("forbidden"),
+            Finding::none("replays that nothing followed", report.unanswered).key("unanswered"),
+            Finding::none("delivered before they were due", report.early).key("early"),
+        ]
+    }
+
+    fn what_came_twice(&self) -> Vec<Finding> {
+        let Report { duplicates, unexplained, worst, fenced, .. } = self.report;
+        let bound = MAX_UNSETTLED as usize;
+        let late = "late verdicts fenced";
+        // In a short storm, no pause may fall where there is something to fence.
+        let must_fence = self.script.is_long && self.script.kinds.contains(&Kind::Pause);
+        let fenced =
+            if must_fence { Finding::fired(late, fenced) } else { Finding::told(late, fenced) };
+        vec![
+            fenced.key("fenced"),
+            Finding::told("duplicates", duplicates).key("duplicates"),
+            Finding::none("duplicates that no fault explains", unexplained).key("unexplained"),
+            Finding::promise(
+                "most duplicates of one fault",
+                worst,
+                &format!("<= {bound}"),
+                worst <= bound,
+            )
+            .key("duplicates_of_one_fault"),
+        ]
+    }
+
+    fn what_it_took(&self) -> Vec<Finding> {
+        let Drained { took, left, at_most } = self.drained;
+        let bound = at_most + SLACK + Duration::from_secs(left / SLOWEST);
+        let usage = self.torment.usage;
+        let within = |what, value: u64, most: u64, key| {
+            Finding::promise(what, value, &format!("<= {most}"), value <= most).key(key)
+        };
+        vec![
+            Finding::told("takeover after a kill, p99, in ms", self.takeover_p99().as_millis())
+                .key("takeover_p99_ms"),
+            Finding::told("events that waited after the last fault", left).key("left"),
+            Finding::promise(
+                "delivered after the last fault, in ms",
+                took.as_millis(),
+                &format!("<= {}", bound.as_millis()),
+                took <= bound,
+            )
+            .key("drained_ms"),
+            within("most memory of a process, in KiB", usage.memory, MOST_MEMORY, "memory_kib"),
+            within("most threads", usage.threads, MOST_THREADS, "threads"),
+            within("most files and connections", usage.files, MOST_FILES, "files"),
+        ]
+    }
+
+    /// Each event has its effect once.
+    fn wrong_effects(&self) -> usize {
+        let pairs = self.effects.iter().zip(&self.truth);
+        let wrong: u64 = pairs.map(|(effect, it)| effect.events.abs_diff(it.events())).sum();
+        usize::try_from(wrong).unwrap_or(usize::MAX)
+    }
+
+    /// What the events add up to is what is on the account.
+    fn wrong_balances(&self) -> usize {
+        let pairs = self.effects.iter().zip(&self.truth);
+        pairs.filter(|(effect, account)| effect.balance != account.balance).count()
+    }
+
+    fn takeover_p99(&self) -> Duration {
+        let mut takeovers = self.takeovers.clone();
+        takeovers.sort_unstable();
+        let at = takeovers.len().saturating_sub(1) * 99 / 100;
+        takeovers.get(at).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Usage;
+    use crate::table::Verdict;
+
+    fn script(kinds: Vec<Kind>, count: usize) -> Script {
+        Script { relays: 1, kinds, crashed: Some(count), replayed: Some(count), is_long: true }
+    }
+
+    /// Nothing wrong, and a kill.
+    fn well() -> Outcome {
+        let mut torment = Torment::default();
+        torment.add(Kind::Kill);
+        let account = Account { steps: 2, glimpses: 1, balance: 5 };
+        Outcome {
+            script: script(vec![Kind::Kill], 1),
+            server: Server::Postgres,
+            report: Report { tried: (9, 1), fenced: 1, ..Report::default() },
+            torment,
+            effects: vec![Effect { events: 3, balance: 5 }],
+            truth: vec![account],
+            takeovers: Vec::new(),
+            forbidden: Vec::new(),
+            drained: Drained { took: SLACK, left: 0, at_most: Duration::from_secs(1) },
+        }
+    }
+
+    fn bad(outcome: &Outcome) -> Vec<(&'static str, Verdict)> {
+        let is_bad = |it: &Finding| matches!(it.verdict, Verdict::Broken | Verdict::Void);
+        let bad = outcome.findings().into_iter().filter(is_bad);
+        bad.map(|it| (it.key.unwrap_or_default(), it.verdict)).collect()
+    }
+
+    #[test]
+    fn each_part_of_an_outcome_can_be_found_wrong() {
+        assert_eq!(bad(&well()), []);
+        let twice = vec![Effect { events: 4, balance: 7 }];
+        let forbidden = vec![("x".to_owned(), "was done and is not".to_owned())];
+        let late = Drained { took: SLACK * 2, left: 0, at_most: Duration::from_secs(1) };
+        let usage = Usage { memory: MOST_MEMORY + 1, threads: 99, files: 999 };
+        let report = Report {
+            tried: (1, 9),
+            lost: 1,
+            ghosts: 1,
+            damaged: 1,
+            unheard: 1,
+            inversions: 1,
+            unanswered: 1,
+            early: 1,
+            unexplained: 1,
+            worst: 65,
+            ..Report::default()
+        };
+        let outcome = Outcome {
+            report,
+            effects: twice,
+            forbidden,
+            drained: late,
+            torment: Torment { usage, ..Torment::default() },
+            script: script(vec![Kind::Kill, Kind::Pause], 0),
+            ..well()
+        };
+
+        let (void, broken): (Vec<_>, Vec<_>) =
+            bad(&outcome).into_iter().partition(|(_, verdict)| *verdict == Verdict::Void);
+        let keys = |found: Vec<(&'static str, Verdict)>| -> Vec<&str> {
+            found.into_iter().map(|(key, _)| key).collect()
+        };
+
+        let not_done = ["kills", "stops", "replays", "server_kills", "well_percent", "fenced"];
+        assert_eq!(keys(void), not_done);
+        let promises = [
+            "lost",
+            "ghosts",
+            "damaged",
+            "unheard",
+            "inversions",
+            "double_effects",
+            "wrong_balances",
+            "forbidden",
+            "unanswered",
+            "early",
+            "unexplained",
+            "duplicates_of_one_fault",
+            "drained_ms",
+            "memory_kib",
+            "threads",
+            "files",
+        ];
+        assert_eq!(keys(broken), promises);
+    }
+}
