@@ -8,6 +8,7 @@ pub mod bank;
 pub mod bouncer;
 pub mod chance;
 pub mod check;
+pub mod disk;
 pub mod load;
 pub mod log;
 pub mod orders;

@@ -170,6 +170,8 @@ pub struct Tail {
     pub deliveries: u64,
     /// Late verdicts so far.
     pub fenced: u64,
+    /// Transactions that did not end as they should so far.
+    pub ill: u64,
     /// Processes whose writers have written all.
     pub wrote: u64,
     /// When each life delivered first and last, by its own clock, and how often.
@@ -198,7 +200,7 @@ impl Tail {
         OpenOptions::new().create(true).append(true).open(path)?;
         let file = File::open(path)?;
         let (rest, lives, took) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { file, rest, deliveries: 0, fenced: 0, wrote: 0, lives, took })
+        Ok(Self { file, rest, deliveries: 0, fenced: 0, ill: 0, wrote: 0, lives, took })
     }
 
     /// Takes in what was written since.
@@ -219,6 +221,7 @@ impl Tail {
     fn count(&mut self, line: &Line<'_>) {
         match line.entry {
             Entry::Fenced => self.fenced += 1,
+            Entry::Tried { ill, .. } => self.ill += ill,
             Entry::Wrote => self.wrote += 1,
             Entry::Took { .. } => {
                 self.took.entry(line.life.to_owned()).or_insert(line.at);

@@ -24,7 +24,13 @@ async fn main() -> ExitCode {
     match run(&args).await {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            let mut why = error.to_string();
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                why = format!("{why}: {error}");
+                cause = error.source();
+            }
+            eprintln!("error: {why}");
             ExitCode::FAILURE
         }
     }

@@ -9,7 +9,7 @@ use std::{
 use pillarbox::{MysqlStore, PostgresStore, SqliteStore, Store};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, mysql::MySqlConnectOptions};
 
-use crate::{Result, bank::Bank, bouncer::Bouncer};
+use crate::{Result, bank::Bank, bouncer::Bouncer, disk::Disk};
 
 /// Which database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,9 @@ pub struct Place {
     /// For logs.
     pub dir: PathBuf,
     /// Where to drop what was created, and how.
-    undo: Option<(Bank, String)>,
+    undo: Option<(Bank, Vec<String>)>,
+    /// What its tables are on, if that can be filled.
+    pub disk: Option<Disk>,
     /// What stands in front of the database.
     bouncer: Option<Bouncer>,
 }
@@ -97,28 +99,87 @@ impl Place {
             Server::Mysql => Self::database(base, &name).await?,
             Server::Sqlite => (format!("sqlite://{}", dir.join("bank.db").display()), None),
         };
-        let (store, bank) = attach(&url).await?;
-        store.migrate().await?;
-        bank.prepare(accounts).await?;
-        Ok(Self { server, url, store, bank, dir, undo, bouncer: None })
+        Self { server, dir, undo, ..Self::at(url).await? }.prepared(accounts).await
     }
 
-    async fn schema(base: &str, name: &str) -> Result<(String, Option<(Bank, String)>)> {
+    /// The same with its tables on a small disk.
+    ///
+    /// # Errors
+    /// When there can be none, or the database says no.
+    pub async fn on_small_disk(
+        server: Server,
+        base: &str,
+        name: &str,
+        accounts: i64,
+    ) -> Result<Self> {
+        let name = format!("nemesis_{name}_{}", std::process::id());
+        let dir = std::env::temp_dir().join(format!("pillarbox-{}-{name}", server.name()));
+        let mount = dir.join("disk");
+        fs::create_dir_all(&mount)?;
+        let (url, undo, disk) = match server {
+            Server::Postgres => {
+                let admin = sqlx::PgPool::connect(base).await?;
+                let data: String =
+                    sqlx::query_scalar("show data_directory").fetch_one(&admin).await?;
+                let disk = Disk::mount(&mount, Path::new(&data))?;
+                let create = format!("create tablespace {name} location '{}'", mount.display());
+                sqlx::query(AssertSqlSafe(create)).execute(&admin).await?;
+                let (url, undo) = Self::schema(base, &name).await?;
+                let url = format!("{url}%20-cdefault_tablespace%3D{name}");
+                let undo = undo.map(|(bank, mut undo)| {
+                    undo.push(format!("drop tablespace if exists {name}"));
+                    (bank, undo)
+                });
+                (url, undo, disk)
+            }
+            Server::Mysql => {
+                let (url, undo) = Self::database(base, &name).await?;
+                let admin = sqlx::MySqlPool::connect(base).await?;
+                let data: String = sqlx::query_scalar("select @@datadir").fetch_one(&admin).await?;
+                let disk = Disk::mount(&Path::new(&data).join(&name), Path::new(&data))?;
+                (url, undo, disk)
+            }
+            Server::Sqlite => {
+                let disk = Disk::mount(&mount, &dir)?;
+                (format!("sqlite://{}", mount.join("bank.db").display()), None, disk)
+            }
+        };
+        let disk = Some(disk);
+        Self { server, dir, undo, disk, ..Self::at(url).await? }.prepared(accounts).await
+    }
+
+    /// A database that is there, with nothing done to it.
+    async fn at(url: String) -> Result<Self> {
+        let (store, bank) = attach(&url).await?;
+        let (server, dir) = (Server::Sqlite, PathBuf::new());
+        Ok(Self { server, url, store, bank, dir, undo: None, disk: None, bouncer: None })
+    }
+
+    async fn prepared(self, accounts: i64) -> Result<Self> {
+        self.store.migrate().await?;
+        self.bank.prepare(accounts).await?;
+        Ok(self)
+    }
+
+    async fn schema(base: &str, name: &str) -> Result<(String, Option<(Bank, Vec<String>)>)> {
         let admin = sqlx::PgPool::connect(base).await?;
         let create = format!("create schema {name}");
         sqlx::query(AssertSqlSafe(create)).execute(&admin).await?;
         let joint = if base.contains('?') { '&' } else { '?' };
         let url = format!("{base}{joint}options=-csearch_path%3D{name}");
-        Ok((url, Some((Bank::Postgres(admin), format!("drop schema {name} cascade")))))
+        Ok((
+            url,
+            Some((Bank::Postgres(admin), vec![format!("drop schema if exists {name} cascade")])),
+        ))
     }
 
-    async fn database(base: &str, name: &str) -> Result<(String, Option<(Bank, String)>)> {
+    async fn database(base: &str, name: &str) -> Result<(String, Option<(Bank, Vec<String>)>)> {
         let options: MySqlConnectOptions = base.parse()?;
         let admin = sqlx::MySqlPool::connect_with(options.clone()).await?;
         let create = format!("create database {name}");
         sqlx::query(AssertSqlSafe(create)).execute(&admin).await?;
         let url = options.database(name).to_url_lossy().to_string();
-        Ok((url, Some((Bank::Mysql(admin), format!("drop database {name}")))))
+        Ok((url, Some((Bank::Mysql(admin), vec![format!("drop database if exists {name}")]))))
     }
 
     /// The same behind a pooler. Sessions are shared, and with them search paths: it has a
@@ -133,14 +194,12 @@ impl Place {
         let admin = sqlx::PgPool::connect(base).await?;
         let create = format!("create database {name}");
         sqlx::query(AssertSqlSafe(create)).execute(&admin).await?;
-        let undo = Some((Bank::Postgres(admin), format!("drop database {name} with (force)")));
+        let undo =
+            Some((Bank::Postgres(admin), vec![format!("drop database {name} with (force)")]));
         let bouncer = Bouncer::start(base, &dir).await?;
         let url = format!("postgres://app@127.0.0.1:{}/{name}?pooler=true", bouncer.port);
-        let (store, bank) = attach(&url).await?;
-        store.migrate().await?;
-        bank.prepare(accounts).await?;
         let (server, bouncer) = (Server::Postgres, Some(bouncer));
-        Ok(Self { server, url, store, bank, dir, undo, bouncer })
+        Self { server, dir, undo, bouncer, ..Self::at(url).await? }.prepared(accounts).await
     }
 
     /// The log that all relay processes append to.
@@ -162,23 +221,33 @@ impl Place {
     ///
     /// # Errors
     /// When the database says no.
-    pub async fn close(self) -> Result {
+    pub async fn close(mut self) -> Result {
         match &self.bank {
             Bank::Postgres(pool) => pool.close().await,
             Bank::Mysql(pool) => pool.close().await,
             Bank::Sqlite(pool) => pool.close().await,
         }
-        drop(self.bouncer);
-        match self.undo {
-            Some((Bank::Postgres(admin), sql)) => {
-                sqlx::query(AssertSqlSafe(sql)).execute(&admin).await?;
-            }
-            Some((Bank::Mysql(admin), sql)) => {
-                sqlx::query(AssertSqlSafe(sql)).execute(&admin).await?;
-            }
-            Some((Bank::Sqlite(_), _)) | None => {}
+        drop(self.bouncer.take());
+        if let Some(disk) = self.disk.take() {
+            // A directory on which something is mounted cannot be removed with its database.
+            self.undo().await.ok();
+            drop(disk);
         }
+        self.undo().await?;
         Ok(fs::remove_dir_all(&self.dir)?)
+    }
+
+    async fn undo(&self) -> Result {
+        let Some((bank, all)) = &self.undo else { return Ok(()) };
+        for sql in all {
+            let sql = AssertSqlSafe(sql.clone());
+            match bank {
+                Bank::Postgres(admin) => drop(sqlx::query(sql).execute(admin).await?),
+                Bank::Mysql(admin) => drop(sqlx::query(sql).execute(admin).await?),
+                Bank::Sqlite(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// How many events wait.

@@ -1,6 +1,7 @@
 //! The shows: each tries to break one part of the promise, and tells what came out.
 
 mod clocks;
+mod disk;
 mod faults;
 mod handover;
 mod memory;
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub use self::stage::{Stage, now, wait};
 use crate::Result;
 use crate::bouncer;
+use crate::disk::Disk;
 use crate::place::{Server, is_required};
 use crate::process::Program;
 use crate::table::Finding;
@@ -71,11 +73,13 @@ pub enum Show {
     Sweep,
     /// Everything at once.
     Storm,
+    /// A disk that is full, again and again.
+    Disk,
 }
 
 impl Show {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Faults,
         Self::Calm,
         Self::Rolling,
@@ -88,6 +92,7 @@ impl Show {
         Self::Backlog,
         Self::Sweep,
         Self::Storm,
+        Self::Disk,
     ];
 
     /// The word on the command line.
@@ -105,6 +110,7 @@ impl Show {
             Self::Backlog => "backlog",
             Self::Sweep => "sweep",
             Self::Storm => "storm",
+            Self::Disk => "disk",
         }
     }
 
@@ -127,6 +133,11 @@ impl Show {
             let missing = "pgbouncer is not installed (Debian package `pgbouncer`)";
             return if is_required("pgbouncer") { Err(missing.into()) } else { skip(missing) };
         }
+        if self == Self::Disk
+            && let Err(reason) = Disk::is_to_be_had()
+        {
+            return skip(&format!("no disk to fill: {reason}"));
+        }
         let stage = Stage::open(set, self).await?;
         let found = match self {
             Self::Faults => faults::run(&stage).await,
@@ -141,6 +152,7 @@ impl Show {
             Self::Backlog => memory::backlog(&stage).await,
             Self::Sweep => sweep::run(&stage).await,
             Self::Storm => storm::run(&stage).await,
+            Self::Disk => disk::run(&stage).await,
         };
         let kept = stage.place.path().display().to_string();
         let found = found.map_err(|error| format!("{error} (kept: {kept})"))?;

@@ -218,7 +218,9 @@ impl Slot {
                 let by = Duration::from_millis(1 + chance.below(50));
                 weather(proxy, Weather::Late(by), chance.around(self.lease)).await;
             }
-            Kind::Kill | Kind::Pause | Kind::Restart | Kind::Clock => return Ok(false),
+            Kind::Kill | Kind::Pause | Kind::Restart | Kind::Clock | Kind::Disk => {
+                return Ok(false);
+            }
         }
         Ok(true)
     }

@@ -39,6 +39,9 @@ impl Stage {
     pub(super) async fn open(set: &Set, show: Show) -> Result<Self> {
         let accounts = set.scale.pick(40, 200, 1000);
         let place = match show {
+            Show::Disk => {
+                Place::on_small_disk(set.server, &set.base, show.name(), accounts).await?
+            }
             Show::Pooler => Place::behind_pooler(&set.base, show.name(), accounts).await?,
             _ => Place::open(set.server, &set.base, show.name(), accounts).await?,
         };

@@ -5,7 +5,7 @@
 mod hunt;
 mod operator;
 mod outcome;
-mod server;
+pub(super) mod server;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,8 @@ use pillarbox::RelaySettings;
 use tokio::task::JoinSet;
 
 use self::operator::Operator;
-use self::outcome::{Drained, Outcome, Script};
+use self::outcome::Drained;
+pub(super) use self::outcome::{Outcome, Script};
 use self::server::Crashes;
 use super::PATIENCE;
 use super::faults;
@@ -134,7 +135,7 @@ fn slot(stage: &Stage, number: u64, is_relay: bool) -> Result<Slot> {
     Slot::new(stage, number, role, orders(stage, number, is_relay))
 }
 
-fn orders(stage: &Stage, number: u64, is_relay: bool) -> Orders {
+pub(super) fn orders(stage: &Stage, number: u64, is_relay: bool) -> Orders {
     let settings = settings();
     // A file has one writer at a time, and whoever renews a lease is one.
     let longest =
@@ -157,7 +158,7 @@ fn settings() -> RelaySettings {
 }
 
 /// A relay to which nothing happens delivers what is left, and what was given up by order.
-async fn drain(stage: &Stage) -> Result<Drained> {
+pub(super) async fn drain(stage: &Stage) -> Result<Drained> {
     std::fs::write(stage.place.healed(), "")?;
     let (begun, left) = (now(), stage.place.pending().await?);
     let settings = settings();

@@ -39,6 +39,8 @@ pub(super) enum Kind {
     Terminate,
     /// A life whose clock is an hour off.
     Clock,
+    /// The disk is full.
+    Disk,
 }
 
 impl Kind {
@@ -74,6 +76,7 @@ impl Kind {
             Self::Delay => "times everything was late",
             Self::Terminate => "sessions ended by the server",
             Self::Clock => "lives with a clock an hour off",
+            Self::Disk => "times the disk was full",
         }
     }
 
@@ -93,6 +96,7 @@ impl Kind {
             Self::Delay => "delays",
             Self::Terminate => "terminated_sessions",
             Self::Clock => "shifted_clocks",
+            Self::Disk => "full_disks",
         }
     }
 }

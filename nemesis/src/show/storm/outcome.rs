@@ -26,27 +26,27 @@ const SLOWEST: u64 = 50;
 const LEAST_WELL: u64 = 50;
 
 /// How the end of it went.
-pub(super) struct Drained {
-    pub(super) took: Duration,
+pub(in crate::show) struct Drained {
+    pub(in crate::show) took: Duration,
     /// How many events waited then.
-    pub(super) left: u64,
+    pub(in crate::show) left: u64,
     /// How long an event may wait for its turn.
-    pub(super) at_most: Duration,
+    pub(in crate::show) at_most: Duration,
 }
 
 /// What was to happen, and what did beside the torment.
-pub(super) struct Script {
-    pub(super) relays: u64,
+pub(in crate::show) struct Script {
+    pub(in crate::show) relays: u64,
     /// What must have happened.
-    pub(super) kinds: Vec<Kind>,
+    pub(in crate::show) kinds: Vec<Kind>,
     /// `None` where the server is not ours to kill.
-    pub(super) crashed: Option<usize>,
+    pub(in crate::show) crashed: Option<usize>,
     /// `None` where there was no operator.
-    pub(super) replayed: Option<usize>,
-    pub(super) is_long: bool,
+    pub(in crate::show) replayed: Option<usize>,
+    pub(in crate::show) is_long: bool,
 }
 
-pub(super) struct Outcome {
+pub(in crate::show) struct Outcome {
     script: Script,
     server: Server,
     report: Report,
@@ -60,7 +60,7 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Looks at everything that is left.
-    pub(super) async fn of(
+    pub(in crate::show) async fn of(
         stage: &Stage,
         script: Script,
         torment: Torment,
@@ -84,7 +84,7 @@ impl Outcome {
         })
     }
 
-    pub(super) fn findings(&self) -> Vec<Finding> {
+    pub(in crate::show) fn findings(&self) -> Vec<Finding> {
         [
             self.what_was_done(),
             self.what_was_promised(),
@@ -92,6 +92,11 @@ impl Outcome {
             self.what_it_took(),
         ]
         .concat()
+    }
+
+    /// How many transactions did not end as they should.
+    pub(in crate::show) fn refused(&self) -> usize {
+        usize::try_from(self.report.tried.1).unwrap_or(usize::MAX)
     }
 
     /// A run in which nothing happened proves nothing.

@@ -13,6 +13,21 @@ use crate::bank::Bank;
 use crate::chance::Chance;
 use crate::show::Stage;
 
+/// Whether servers are ours to kill and to start again.
+pub(in crate::show) fn is_ours() -> bool {
+    std::env::var_os(REVIVE).is_some()
+}
+
+/// Starts the server again if it is ours and does not run. Returns whether that was needed.
+pub(in crate::show) async fn see_to(bank: &Bank) -> Result<bool> {
+    let Some(program) = std::env::var_os(REVIVE) else { return Ok(false) };
+    if bank.truth().await.is_ok() {
+        return Ok(false);
+    }
+    revive(&program).await?;
+    Ok(true)
+}
+
 /// Names the program that starts servers which do not run: `PROGRAM services revive`.
 const REVIVE: &str = "PILLARBOX_REVIVE";
 
