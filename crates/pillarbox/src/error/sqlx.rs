@@ -90,8 +90,9 @@ pub(crate) fn number(_: &dyn DatabaseError) -> Option<u16> {
 /// PostgreSQL's SQLSTATE has five characters; SQLite's result codes are shorter numbers.
 fn is_transient(code: &str) -> bool {
     if let (5, Some(class)) = (code.len(), code.get(..2)) {
-        // Connection, serialisation and deadlock, resources, locks, and an operator at work.
-        return matches!(class, "08" | "40" | "53" | "57") || code == "55P03";
+        // Connection, serialisation and deadlock, resources, an operator at work, a lock not to be
+        // had, and a transaction that was idle for too long.
+        return matches!(class, "08" | "40" | "53" | "57") || matches!(code, "55P03" | "25P03");
     }
     // The low byte of an extended code is the code itself: busy, locked, I/O error, disk full.
     code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13))
@@ -127,7 +128,8 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_told_from_what_will_not() {
-        for passing in ["40001", "40P01", "08006", "53300", "57P01", "55P03", "5", "517", "6", "13"]
+        for passing in
+            ["40001", "40P01", "08006", "53300", "57P01", "55P03", "25P03", "5", "517", "6", "13"]
         {
             assert!(is_transient(passing), "{passing}");
         }

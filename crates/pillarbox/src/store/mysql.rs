@@ -70,12 +70,16 @@ pub struct MysqlStore {
 /// What a server or a caller may have set otherwise, and what the statements here rely on. At
 /// REPEATABLE READ, the default, their locks would reach over gaps and stop business inserts; and
 /// a lock that is not to be had is given up soon, for the relay must renew meanwhile. Newer MariaDBs
-/// refuse a row that changed under a snapshot, where READ COMMITTED is to look at it anew.
+/// refuse a row that changed under a snapshot, where READ COMMITTED is to look at it anew. A session
+/// that falls silent with locks in its hands is ended by the server, or nobody could take over from
+/// a machine that is frozen or cut off until the network notices, which may take hours; MySQL knows
+/// no idle transactions, only idle sessions.
 const SESSION: &str = "
 set session transaction isolation level read committed;
 set session autocommit = 1, innodb_lock_wait_timeout = 3, time_zone = '+00:00',
     sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0,
-    sql_select_limit = default /*M!110602 , innodb_snapshot_isolation = 0 */";
+    sql_select_limit = default, wait_timeout = 60
+    /*M!100300 , idle_transaction_timeout = 5 */ /*M!110602 , innodb_snapshot_isolation = 0 */";
 
 impl MysqlStore {
     /// A store on this pool's database, with connections of its own for the relay.

@@ -58,8 +58,11 @@ where o.wants > 0 and o.lease_until >= clock_timestamp()
 order by held desc, o.owner
 limit $1";
 
-/// A move that cannot get a lock gives up soon: the relay must renew meanwhile.
-pub(super) const BE_PATIENT: &str = "set local lock_timeout = '3s'";
+/// A move that cannot get a lock gives up soon: the relay must renew meanwhile. One that has the lock
+/// and falls silent is ended by the server, or nobody could take over from a machine that is frozen
+/// or cut off until the network notices, which may take hours.
+pub(super) const BE_PATIENT: &str =
+    "set local lock_timeout = '3s'; set local idle_in_transaction_session_timeout = '5s'";
 
 /// Moves are rare: one row lock lets them happen one after the other.
 /// Whoever holds it also knows that the mode stays as it is.

@@ -1,0 +1,76 @@
+//! A relay that falls silent in the middle of a move, with its session still open: what it has locked
+//! is everybody's, and must not stay locked for as long as a network takes to notice.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nemesis::bank::Bank;
+use nemesis::place::{Place, Server, attach};
+use nemesis::proxy::{Proxy, Way, Weather, authority};
+use nemesis::show::wait;
+use pillarbox::store::{Join, Lease, Mode, Take};
+use pillarbox::{OwnerId, Store};
+
+/// What every word takes on its way: a move has several with the lock in its hands.
+const LATE: Duration = Duration::from_millis(400);
+
+mod freeze {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_silent_mover_on_postgres_does_not_hold_the_others_up() {
+        freeze(Server::Postgres).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_silent_mover_on_mysql_does_not_hold_the_others_up() {
+        freeze(Server::Mysql).await;
+    }
+}
+
+async fn freeze(server: Server) {
+    let Some(base) = server.base() else { return };
+    let place = Place::open(server, &base, "freeze", 1).await.unwrap();
+    let proxy = Proxy::start(authority(&place.url).unwrap(), None).await.unwrap();
+    let (silent, _) = attach(&proxy.in_front_of(&place.url).unwrap()).await.unwrap();
+    let [silent_owner, heir] = [OwnerId::generate(), OwnerId::generate()];
+    join(&silent, &silent_owner).await;
+    join(&place.store, &heir).await;
+    silent.take(&take(&silent_owner, 0)).await.unwrap();
+    proxy.set(Weather::Late(LATE));
+    let moving = tokio::spawn(async move { silent.take(&take(&silent_owner, u16::MAX)).await });
+    wait(Duration::from_secs(30), async || Ok(is_locked(&place.bank).await)).await.unwrap();
+    proxy.set(Weather::Deaf(Way::Both));
+    let held_up = place.store.take(&take(&heir, 1)).await;
+    assert!(held_up.is_err(), "nobody is held up: the test says nothing");
+
+    let taken = wait(Duration::from_secs(90), async || {
+        Ok(place.store.take(&take(&heir, u16::MAX)).await.is_ok_and(|taken| !taken.is_empty()))
+    });
+
+    taken.await.expect("the shards can be taken again");
+    moving.abort();
+    drop(proxy);
+    place.close().await.unwrap();
+}
+
+/// Whether somebody moves shards just now.
+async fn is_locked(bank: &Bank) -> bool {
+    let lock = "select id from outbox_setting where id = 1 for update nowait";
+    match bank {
+        Bank::Postgres(pool) => sqlx::query(lock).execute(pool).await.is_err(),
+        Bank::Mysql(pool) => sqlx::query(lock).execute(pool).await.is_err(),
+        Bank::Sqlite(_) => false,
+    }
+}
+
+async fn join(store: &Arc<dyn Store>, owner: &OwnerId) {
+    let lease = Lease { owner: owner.clone(), length: Duration::from_secs(60), wants: u16::MAX };
+    store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
+}
+
+fn take(owner: &OwnerId, most: u16) -> Take {
+    Take { owner: owner.clone(), most, held: Vec::new() }
+}
