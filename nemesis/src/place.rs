@@ -242,8 +242,8 @@ impl Place {
         for sql in all {
             let sql = AssertSqlSafe(sql.clone());
             match bank {
-                Bank::Postgres(admin) => drop(sqlx::query(sql).execute(admin).await?),
-                Bank::Mysql(admin) => drop(sqlx::query(sql).execute(admin).await?),
+                Bank::Postgres(admin) => sqlx::query(sql).execute(admin).await.map(drop)?,
+                Bank::Mysql(admin) => sqlx::query(sql).execute(admin).await.map(drop)?,
                 Bank::Sqlite(_) => {}
             }
         }
