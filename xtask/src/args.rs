@@ -17,11 +17,12 @@ usage: cargo xtask <command>
                                           a part of a case's name
   bench --report FILE [--report FILE…]    adds such JSON to docs/benchmarks.json, the last
                                           figure of each case, and writes docs/benchmarks.md
-  nemesis [--quick] [--store NAME] [--seed N] [--seconds N] [--json FILE] [show…]
-                                          kills, pauses, restarts, slow and broken listeners, clocks
+  nemesis [--quick] [--store NAME] [--seed N] [--seconds N] [--kills N] [--relays N]
+          [--json FILE] [show…]           kills, pauses, restarts, slow and broken listeners, clocks
                                           apart, a pooler, a network that fails, a server that is
-                                          killed: what is lost, what comes twice, what slows. With
-                                          --seconds a storm of all of it for so long
+                                          killed, a full disk: what is lost, what comes twice, what
+                                          slows. With --seconds a storm of all of it for so long,
+                                          with --kills one of that many kills
   model                                   the protocol in every order of steps, as it is and with each
                                           rule broken
   mutants [name]                          builds that are broken on purpose, and what notices them

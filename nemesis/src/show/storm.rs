@@ -99,7 +99,9 @@ async fn start(
     let mut slots = JoinSet::new();
     let mut hands = deal(kinds, relays + WRITERS, stage.seed).into_iter();
     for number in 1..=relays + WRITERS {
-        let mut slot = slot(stage, number, number <= relays)?;
+        let is_relay = number <= relays;
+        let role = if is_relay { "relay" } else { "write" };
+        let mut slot = Slot::new(stage, number, role, orders(stage, number, is_relay))?;
         if stage.place.server != Server::Sqlite {
             slot = slot.behind_proxy().await?;
         }
@@ -128,11 +130,6 @@ fn deal(kinds: &[Kind], slots: u64, seed: u64) -> Vec<Vec<Kind>> {
     }
     hands[0].push(Kind::Restart);
     hands
-}
-
-fn slot(stage: &Stage, number: u64, is_relay: bool) -> Result<Slot> {
-    let role = if is_relay { "relay" } else { "write" };
-    Slot::new(stage, number, role, orders(stage, number, is_relay))
 }
 
 pub(super) fn orders(stage: &Stage, number: u64, is_relay: bool) -> Orders {

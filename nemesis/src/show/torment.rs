@@ -1,6 +1,6 @@
 //! What can be done to a process, and what was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pillarbox::{Clock as _, SystemClock};
@@ -132,7 +132,7 @@ impl Torment {
         *self.counts.entry(kind).or_default() += 1;
     }
 
-    /// How long after each kill somebody else took shards over.
+    /// How long after each kill of a relay somebody else took shards over.
     pub(super) fn takeovers(&self, log: &str) -> Vec<Duration> {
         let took = |line: &Line<'_>| matches!(line.entry, Entry::Took { shards } if shards > 0);
         let taken: Vec<Line<'_>> = log.lines().filter_map(parse).filter(took).collect();
@@ -142,7 +142,17 @@ impl Torment {
             let next = taken[first..].iter().find(|line| line.life != life);
             next.map(|line| Duration::from_micros((line.at - at).unsigned_abs()))
         };
-        self.kills.iter().filter_map(after).collect()
+        self.kills.iter().filter(|(life, _)| life.starts_with('r')).filter_map(after).collect()
+    }
+
+    /// How many of those who were killed had delivered something.
+    pub(super) fn busy_kills(&self, log: &str) -> usize {
+        let delivered = |line: Line<'_>| match line.entry {
+            Entry::Step { .. } | Entry::Glimpse { .. } => Some(line.life.to_owned()),
+            _ => None,
+        };
+        let busy: BTreeSet<String> = log.lines().filter_map(parse).filter_map(delivered).collect();
+        self.kills.iter().filter(|(life, _)| busy.contains(life)).count()
     }
 
     /// A kill, at this moment.

@@ -133,6 +133,70 @@ where ctid = any(array(
         catch: STORM,
     },
     Mutant {
+        name: "savepoint-keeps-events",
+        what: "a rollback to a savepoint does not take its events back",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/emit/savepoint.rs",
+            from: "self.tx.buffer.truncate(self.buffered);\n        self.tx.doubtful = true;",
+            to: "self.tx.buffer.truncate(usize::MAX);\n        self.tx.doubtful = true;",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "tenant-is-lost",
+        what: "an event that is read from the table has no tenant",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/store/postgres/read.rs",
+            from: "tenant_id: self.next()?,",
+            to: "tenant_id: self.next::<Option<String>>()?.filter(String::is_empty),",
+        }],
+        catch: STORM,
+    },
+    Mutant {
+        name: "full-lane-drops",
+        what: "of a transaction that finds the hot lane full, the last event is not written",
+        edits: &[
+            Edit {
+                file: "crates/pillarbox/src/emit/outbox_tx.rs",
+                from: "let held = outbox.hot.as_ref().and_then(|lane| lane.reserve(buffer));",
+                to: "let held = outbox.hot.as_ref().and_then(|lane| lane.reserve(buffer));
+        if held.is_none() && outbox.hot.is_some() && buffer.len() > 1 {
+            buffer.pop();
+        }",
+            },
+            Edit {
+                file: "crates/pillarbox/src/hot.rs",
+                from: "Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX >> 3))",
+                to: "Semaphore::new(usize::from(most > 0))",
+            },
+        ],
+        catch: STORM,
+    },
+    Mutant {
+        name: "application-clock-in-leases",
+        what: "a lease is renewed by the relay's own clock",
+        edits: &[
+            Edit {
+                file: "crates/pillarbox/src/store/postgres/sql.rs",
+                from: "set lease_until = clock_timestamp() + $2",
+                to: "set lease_until = to_timestamp(0) + $2",
+            },
+            Edit {
+                file: "crates/pillarbox/src/store/postgres/lease.rs",
+                from: "let renewed = sqlx::query(store.sql(sql::RENEW))
+        .persistent(store.named)
+        .bind(lease.owner.as_str())
+        .bind(micros(lease.length))",
+                to: "let now = crate::clock::Clock::now(&crate::clock::SystemClock).unix_micros();
+    let renewed = sqlx::query(store.sql(sql::RENEW))
+        .persistent(store.named)
+        .bind(lease.owner.as_str())
+        .bind(micros(lease.length) + now)",
+            },
+        ],
+        catch: STORM,
+    },
+    Mutant {
         name: "hand-over-at-once",
         what: "a shard is given back while events of it are in delivery",
         edits: &[Edit {

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pillarbox::RelaySettings;
 use tokio::task::JoinSet;
 
 use super::outcome::{Outcome, Script};
-use super::{MOST_RELAYS, drain, slot};
+use super::{MOST_RELAYS, drain};
 use crate::Result;
 use crate::chance::Chance;
+use crate::orders::Orders;
 use crate::process::Process;
+use crate::settings::hurried;
 use crate::show::faults::gather;
 use crate::show::slot::Slot;
 use crate::show::stage::{Stage, now};
@@ -28,7 +31,7 @@ pub(super) async fn run(stage: &Stage, kills: u64) -> Result<Vec<Finding>> {
     let left = Arc::new(AtomicU64::new(kills));
     let mut slots = JoinSet::new();
     for number in 1..=relays {
-        let mut hunted = slot(stage, number, true)?;
+        let mut hunted = Slot::new(stage, number, "relay", orders(stage, number))?;
         hunted.live()?;
         let chance = Chance::new(stage.seed.wrapping_mul(31).wrapping_add(number));
         slots.spawn(hunt(hunted, chance, Arc::clone(&left)));
@@ -45,7 +48,19 @@ pub(super) async fn run(stage: &Stage, kills: u64) -> Result<Vec<Finding>> {
     let drained = drain(stage).await?;
     let kinds = vec![Kind::Kill];
     let script = Script { relays, kinds, crashed: None, replayed: None, is_long: true };
-    Ok(Outcome::of(stage, script, torment, drained).await?.findings())
+    let outcome = Outcome::of(stage, script, torment, drained).await?;
+    let busy = outcome.busy_kills();
+    let mut found = outcome.findings();
+    found.insert(2, Finding::fired("of them relays that had delivered", busy).key("busy_kills"));
+    Ok(found)
+}
+
+/// A lease that is over before the next one is killed: somebody always has the shards.
+fn orders(stage: &Stage, number: u64) -> Orders {
+    let mut orders = super::orders(stage, number, true);
+    let RelaySettings { retention_done, purge_every, .. } = orders.settings;
+    orders.settings = RelaySettings { retention_done, purge_every, ..hurried() };
+    orders
 }
 
 /// Somebody to whom nothing happens, so that there is always something to deliver.

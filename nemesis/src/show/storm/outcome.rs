@@ -20,7 +20,7 @@ const MOST_FILES: u64 = 64;
 const SLACK: Duration = Duration::from_secs(10);
 
 /// As many events a second are delivered at least when there is nothing but a backlog.
-const SLOWEST: u64 = 50;
+const SLOWEST: u64 = 20;
 
 /// Below that there was nothing but errors. Every other one may meet a server that is away.
 const LEAST_WELL: u64 = 50;
@@ -54,6 +54,7 @@ pub(in crate::show) struct Outcome {
     effects: Vec<Effect>,
     truth: Vec<Account>,
     takeovers: Vec<Duration>,
+    busy_kills: usize,
     forbidden: Vec<(String, String)>,
     drained: Drained,
 }
@@ -78,6 +79,7 @@ impl Outcome {
             effects: bank.effects().await?,
             truth: bank.truth().await?,
             takeovers: torment.takeovers(&stage.place.read_log()?),
+            busy_kills: torment.busy_kills(&stage.place.read_log()?),
             forbidden,
             torment,
             drained,
@@ -92,6 +94,11 @@ impl Outcome {
             self.what_it_took(),
         ]
         .concat()
+    }
+
+    /// How many of those who were killed had delivered something.
+    pub(in crate::show) const fn busy_kills(&self) -> usize {
+        self.busy_kills
     }
 
     /// How many transactions did not end as they should.
@@ -243,6 +250,7 @@ mod tests {
             effects: vec![Effect { events: 3, balance: 5 }],
             truth: vec![account],
             takeovers: Vec::new(),
+            busy_kills: 0,
             forbidden: Vec::new(),
             drained: Drained { took: SLACK, left: 0, at_most: Duration::from_secs(1) },
         }
