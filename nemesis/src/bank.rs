@@ -267,6 +267,19 @@ impl Bank {
         })
     }
 
+    /// Whether more events wait than anybody needs to wait.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn is_behind(&self) -> Result<bool> {
+        let waiting = "
+select count(*) from (select 1 from outbox_event where status in (0, 2) limit 1000) as waiting";
+        on_pool!(self, pool => {
+            let count = sqlx::query_scalar::<_, i64>(waiting).persistent(self.names());
+            Ok(count.fetch_one(pool).await? >= 1000)
+        })
+    }
+
     /// Some of the events that are done and not yet purged, the latest first.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ fn log(orders: &Orders) -> Result<Arc<Log>> {
 
 fn writers(bank: &Bank, outbox: &Outbox, writing: Writing, log: &Arc<Log>) -> Writers {
     let writers = Writers::start(bank, outbox, writing);
-    if writing.load == Load::Even { writers } else { writers.told_to(Arc::clone(log)) }
+    if writing.load == Load::Even { writers } else { writers.told_to(bank, Arc::clone(log)) }
 }
 
 /// A database that is out of reach is asked again, as a supervisor would.

@@ -27,6 +27,7 @@ struct Shared {
     turn: AtomicU64,
     well: AtomicU64,
     ill: AtomicU64,
+    behind: AtomicBool,
 }
 
 /// How long a writer waits before it asks a server again that was away.
@@ -53,15 +54,19 @@ impl Writers {
         Self { tasks, telling: JoinSet::new(), shared }
     }
 
-    /// Tells the log again and again how the transactions end.
+    /// Tells the log again and again how the transactions end, and has the writers wait while too
+    /// many events do: a long run must not need more room than a short one.
     #[must_use]
-    pub fn told_to(mut self, log: Arc<Log>) -> Self {
+    pub fn told_to(mut self, bank: &Bank, log: Arc<Log>) -> Self {
+        let bank = bank.clone();
         let shared = Arc::clone(&self.shared);
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         self.telling.spawn(async move {
             loop {
                 tokio::time::sleep(TOLD).await;
                 let entry = Entry::Tried { well: take(&shared.well), ill: take(&shared.ill) };
+                let is_behind = bank.is_behind().await.unwrap_or(false);
+                shared.behind.store(is_behind, Ordering::Relaxed);
                 if let Err(error) = log.note(&entry) {
                     eprintln!("cannot write to the log: {error}");
                 }
@@ -105,6 +110,10 @@ struct Writer {
 impl Writer {
     async fn write(mut self) -> Result<()> {
         while !self.shared.stop.load(Ordering::Relaxed) {
+            if self.shared.behind.load(Ordering::Relaxed) {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
             let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
             if turn >= self.writing.transactions {
                 break;

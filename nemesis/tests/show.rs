@@ -51,6 +51,8 @@ mod show {
         a_storm_on_postgres_breaks_no_promise: Storm on Postgres,
         a_storm_on_mysql_breaks_no_promise: Storm on Mysql,
         a_storm_on_sqlite_breaks_no_promise: Storm on Sqlite,
+        a_full_disk_under_postgres_breaks_no_promise: Disk on Postgres,
+        a_full_disk_under_sqlite_breaks_no_promise: Disk on Sqlite,
     }
 }
 

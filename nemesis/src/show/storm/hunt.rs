@@ -1,7 +1,7 @@
 //! Relays killed as fast as they come back, until it is enough.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pillarbox::RelaySettings;
@@ -11,6 +11,7 @@ use super::outcome::{Outcome, Script};
 use super::{MOST_RELAYS, drain};
 use crate::Result;
 use crate::chance::Chance;
+use crate::log::Tail;
 use crate::orders::Orders;
 use crate::process::Process;
 use crate::settings::hurried;
@@ -20,8 +21,11 @@ use crate::show::stage::{Stage, now};
 use crate::show::torment::{Kind, Torment};
 use crate::table::Finding;
 
-/// How long a relay lives at least: long enough to deliver something.
-const LIFE: Duration = Duration::from_millis(600);
+/// How long a relay may take until it delivers something; then it is killed all the same.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is looked at whether it has.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How often it is told how far it is.
 const TOLD: Duration = Duration::from_secs(10);
@@ -29,17 +33,20 @@ const TOLD: Duration = Duration::from_secs(10);
 pub(super) async fn run(stage: &Stage, kills: u64) -> Result<Vec<Finding>> {
     let relays = stage.relays.unwrap_or(MOST_RELAYS / 2);
     let left = Arc::new(AtomicU64::new(kills));
+    let tail = Arc::new(Mutex::new(stage.tail()?));
     let mut slots = JoinSet::new();
     for number in 1..=relays {
         let mut hunted = Slot::new(stage, number, "relay", orders(stage, number))?;
         hunted.live()?;
         let chance = Chance::new(stage.seed.wrapping_mul(31).wrapping_add(number));
-        slots.spawn(hunt(hunted, chance, Arc::clone(&left)));
+        slots.spawn(hunt(hunted, chance, Arc::clone(&left), Arc::clone(&tail)));
     }
+    let looking = tokio::spawn(look(Arc::clone(&tail)));
     let writer = writer(stage, relays + 1)?;
     let telling = tokio::spawn(tell(kills, Arc::clone(&left)));
     let hunted = gather(&mut slots).await;
     telling.abort();
+    looking.abort();
     let mut torment = Torment::default();
     for slot in hunted? {
         torment.extend(slot.end().await?);
@@ -70,16 +77,39 @@ fn writer(stage: &Stage, number: u64) -> Result<Process> {
     stage.program.start("write", &orders, &stage.place.errors())
 }
 
-async fn hunt(mut slot: Slot, mut chance: Chance, left: Arc<AtomicU64>) -> Result<Slot> {
+async fn hunt(
+    mut slot: Slot,
+    mut chance: Chance,
+    left: Arc<AtomicU64>,
+    tail: Arc<Mutex<Tail>>,
+) -> Result<Slot> {
     let take = |left: u64| left.checked_sub(1);
     loop {
-        tokio::time::sleep(chance.around(LIFE)).await;
+        let life = slot.running()?.life().to_owned();
+        let has_delivered = || open(&tail).lives.contains_key(&life);
+        let end = now() + PATIENCE;
+        while now() < end && !has_delivered() {
+            tokio::time::sleep(LOOK).await;
+        }
+        tokio::time::sleep(Duration::from_millis(chance.below(200))).await;
         if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
             return Ok(slot);
         }
         slot.kill().await?;
         slot.live()?;
     }
+}
+
+/// Reads what is new in the log, for all hunters.
+async fn look(tail: Arc<Mutex<Tail>>) -> Result {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        open(&tail).look()?;
+    }
+}
+
+fn open(tail: &Mutex<Tail>) -> MutexGuard<'_, Tail> {
+    tail.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn tell(kills: u64, left: Arc<AtomicU64>) {
