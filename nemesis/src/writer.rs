@@ -59,14 +59,17 @@ impl Writers {
     #[must_use]
     pub fn told_to(mut self, bank: &Bank, log: Arc<Log>) -> Self {
         let bank = bank.clone();
+        self.shared.behind.store(true, Ordering::Relaxed);
         let shared = Arc::clone(&self.shared);
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         self.telling.spawn(async move {
             loop {
+                // Who cannot be asked has not changed.
+                if let Ok(is_behind) = bank.is_behind().await {
+                    shared.behind.store(is_behind, Ordering::Relaxed);
+                }
                 tokio::time::sleep(TOLD).await;
                 let entry = Entry::Tried { well: take(&shared.well), ill: take(&shared.ill) };
-                let is_behind = bank.is_behind().await.unwrap_or(false);
-                shared.behind.store(is_behind, Ordering::Relaxed);
                 if let Err(error) = log.note(&entry) {
                     eprintln!("cannot write to the log: {error}");
                 }
