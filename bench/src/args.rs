@@ -14,19 +14,30 @@ pub(crate) struct Options {
     pub(crate) stores: Vec<String>,
     /// Only cases whose name has one of these; all of them when there is none.
     pub(crate) words: Vec<String>,
+    /// Where the programs of other systems are, as `cargo xtask bench` writes it down.
+    pub(crate) peers: Option<PathBuf>,
 }
 
 /// What can be benchmarked.
-const BENCHMARKS: [&str; 2] = ["store", "relay"];
+const BENCHMARKS: [&str; 4] = ["store", "relay", "peers", "growth"];
+/// What is only done by name: it takes other people's programs, or long.
+const BY_NAME: [&str; 2] = ["peers", "growth"];
 /// Words that name a store, not a case.
 const STORES: [&str; 3] = ["mysql", "postgres", "sqlite"];
 
 impl Options {
     pub(crate) fn wants(&self, benchmark: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only == benchmark)
+        match &self.only {
+            Some(only) => only == benchmark,
+            None => !BY_NAME.contains(&benchmark),
+        }
     }
 
     pub(crate) fn wants_store(&self, store: &str) -> bool {
+        // What is done by name is done on PostgreSQL.
+        if self.only.as_deref().is_some_and(|only| BY_NAME.contains(&only)) {
+            return store == "postgres";
+        }
         self.stores.is_empty() || self.stores.iter().any(|wanted| wanted == store)
     }
 
@@ -42,6 +53,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
         only: None,
         stores: Vec::new(),
         words: Vec::new(),
+        peers: None,
     };
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -53,6 +65,10 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
             "--json" => {
                 let file = args.next().ok_or("--json needs a file: --json FILE")?;
                 options.json = Some(file.into());
+            }
+            "--peers" => {
+                let file = args.next().ok_or("--peers needs a file: --peers FILE")?;
+                options.peers = Some(file.into());
             }
             flag if flag.starts_with('-') => return Err(format!("unknown option `{flag}`").into()),
             store if STORES.contains(&store) => options.stores.push(arg),
@@ -82,6 +98,12 @@ mod tests {
         let options = parsed("--only store --quick");
 
         assert!(options.wants_store("sqlite") && options.wants_case("drain"));
+    }
+
+    #[test]
+    fn what_takes_other_programs_is_done_by_name_only() {
+        assert!(!parsed("--quick").wants("peers") && parsed("--quick").wants("relay"));
+        assert!(parsed("--only peers").wants("peers") && !parsed("--only peers").wants("relay"));
     }
 
     #[test]

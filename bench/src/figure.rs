@@ -40,6 +40,9 @@ pub(crate) struct Figure {
     /// Anything else that was counted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
+    /// Where it stands on the way of something that grows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) point: Option<Point>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -80,11 +83,43 @@ pub(crate) struct Pair {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Peer {
     pub(crate) name: String,
-    pub(crate) value: f64,
-    pub(crate) ratio: f64,
-    pub(crate) ratio_spread: [f64; 2],
+    #[serde(flatten)]
+    pub(crate) found: Found,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goal: Option<Goal>,
+}
+
+/// What became of another way.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Found {
+    Value {
+        value: f64,
+        ratio: f64,
+        ratio_spread: [f64; 2],
+        #[serde(flatten)]
+        costs: Costs,
+    },
+    /// It could not be measured, and why.
+    Absent { absent: String },
+}
+
+/// What each event, transaction or call of another way cost: medians.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Costs {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_cpu_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client_cpu_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) log_bytes: Option<f64>,
+}
+
+/// How much there was of what grows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Point {
+    pub(crate) axis: &'static str,
+    pub(crate) at: u32,
 }
 
 /// The names of a figure, before its numbers are known.
@@ -126,6 +161,7 @@ impl Figure {
             peak_mib: Pair::of(ours, limit, Sample::peak_mib),
             peers: Vec::new(),
             notes: Vec::new(),
+            point: None,
         })
     }
 
@@ -139,14 +175,18 @@ impl Figure {
     ) -> Self {
         let value = Spread::of(peer.iter().map(|one| self.unit.of(one)));
         if let Some((value, ratio)) = value.zip(ratios(self.unit, ours, peer)) {
-            self.peers.push(Peer {
-                name: name.to_owned(),
-                value: value.median,
-                ratio: ratio.median,
-                ratio_spread: [ratio.least, ratio.most],
-                goal,
-            });
+            let ratio_spread = [ratio.least, ratio.most];
+            let (value, ratio, costs) = (value.median, ratio.median, Costs::of(peer));
+            let found = Found::Value { value, ratio, ratio_spread, costs };
+            self.peers.push(Peer { name: name.to_owned(), found, goal });
         }
+        self
+    }
+
+    /// Adds another way that could not be measured.
+    pub(crate) fn absent(mut self, name: &str, reason: &str, goal: Option<Goal>) -> Self {
+        let found = Found::Absent { absent: reason.to_owned() };
+        self.peers.push(Peer { name: name.to_owned(), found, goal });
         self
     }
 
@@ -166,6 +206,19 @@ impl Figure {
         format!(
             "{store}: {case}: {ours:.0} / {limit:.0}, ratio {ratio:.2} [{least:.2}-{most:.2}]{more}"
         )
+    }
+}
+
+impl Costs {
+    fn of(samples: &[Sample]) -> Self {
+        let median = |part: fn(&Sample) -> Option<f64>| {
+            Some(Spread::of(samples.iter().filter_map(part))?.median)
+        };
+        Self {
+            server_cpu_us: median(Sample::server_micros),
+            client_cpu_us: median(Sample::own_micros),
+            log_bytes: median(Sample::log_bytes_each),
+        }
     }
 }
 
@@ -216,5 +269,26 @@ mod tests {
         assert!((figure.ratio - 0.65).abs() < 1e-9);
         assert!(figure.server_cpu_us.is_none());
         assert!(figure.log_bytes.is_some());
+    }
+
+    #[test]
+    fn a_way_that_could_not_be_measured_is_not_left_out() {
+        let title = Title {
+            case: "drain".to_owned(),
+            store: "memory",
+            server: String::new(),
+            unit: Unit::Events,
+            against: String::new(),
+            goal: None,
+        };
+        let figure = Figure::new(title, &[sample(50)], &[sample(100)]).unwrap();
+        let figure = figure.peer("one", &[sample(50)], &[sample(10)], None);
+
+        let figure = figure.absent("other", "no node", Some(Goal::AtLeast(6.0)));
+
+        let json = serde_json::to_value(&figure).unwrap();
+        assert_eq!(json["peers"][0]["ratio"], 5.0);
+        assert_eq!(json["peers"][0]["log_bytes"], 10.0);
+        assert_eq!(json["peers"][1]["absent"], "no node");
     }
 }

@@ -1,6 +1,6 @@
 //! Speed, always beside a loop with hand-written statements in the same run.
 //!
-//! `pillarbox-bench [--only NAME] [--quick] [--json FILE] [word…]` measures every store it can
+//! `pillarbox-bench [--only NAME] [--quick] [--json FILE] [--peers FILE] [word…]` measures every store it can
 //! reach: PostgreSQL at `PILLARBOX_POSTGRES_URL`, MySQL or MariaDB at `PILLARBOX_MYSQL_URL`, SQLite
 //! in a file of its own. With words it runs only the cases whose name has one of them, or whose
 //! store is one of them.
@@ -13,8 +13,11 @@ mod case;
 mod cpu;
 mod event;
 mod figure;
+mod growth;
 mod memory;
+mod peers;
 mod relay;
+mod relays;
 mod round;
 mod scale;
 mod store;
@@ -49,6 +52,7 @@ async fn run() -> Result {
     if let Some(url) = url(&options, PostgresBench::NAME, POSTGRES) {
         let database = PostgresBench::open(&url).await?;
         figures.extend(every_case(&database, &options).await?);
+        figures.extend(postgres_only(&database, &url, &options).await?);
         database.close().await?;
     }
     if let Some(url) = url(&options, MysqlBench::NAME, MYSQL) {
@@ -83,6 +87,22 @@ async fn every_case<D: Database>(database: &D, options: &Options) -> Result<Vec<
     }
     if options.wants("relay") {
         relay::run(&mut bench).await?;
+    }
+    Ok(bench.figures)
+}
+
+/// What is measured by name, on one database.
+async fn postgres_only(
+    database: &PostgresBench,
+    url: &str,
+    options: &Options,
+) -> Result<Vec<Figure>> {
+    let mut bench = Bench { database, options, figures: Vec::new() };
+    if options.wants("peers") {
+        peers::run(&mut bench, url).await?;
+    }
+    if options.wants("growth") {
+        growth::run(&mut bench).await?;
     }
     Ok(bench.figures)
 }

@@ -59,27 +59,45 @@ pub(crate) struct Used {
     pub(crate) log_bytes: Option<u64>,
 }
 
+impl Used {
+    pub(crate) fn since(self, before: Self) -> Self {
+        let log_bytes = self.log_bytes.zip(before.log_bytes).map(|(after, before)| after - before);
+        Self { cpu: since(self.cpu, before.cpu), log_bytes }
+    }
+}
+
 /// Runs some work that returns how much it did, and reads clocks and meters around it.
 pub(crate) async fn measure<D: Database>(
     database: &D,
     work: impl Future<Output = Result<u64>>,
 ) -> Result<Sample> {
-    let (used, own) = (database.used().await?, cpu::own());
+    metered(async || database.used().await, work).await
+}
+
+/// The same, by meters of another kind.
+pub(crate) async fn metered(
+    read: impl AsyncFn() -> Result<Used>,
+    work: impl Future<Output = Result<u64>>,
+) -> Result<Sample> {
+    let (used, own) = (read().await?, cpu::own());
     memory::forget_peak();
     let (count, wall) = timed(work).await;
     let peak = memory::peak();
-    let (own_after, used_after) = (cpu::own(), database.used().await?);
+    let own = since(cpu::own(), own);
+    let used = read().await?.since(used);
     Ok(Sample {
         count: count?,
         wall,
-        server_cpu: used_after
-            .cpu
-            .zip(used.cpu)
-            .map(|(after, before)| after.saturating_sub(before)),
-        own_cpu: own_after.zip(own).map(|(after, before)| after.saturating_sub(before)),
-        log_bytes: used_after.log_bytes.zip(used.log_bytes).map(|(after, before)| after - before),
+        server_cpu: used.cpu,
+        own_cpu: own,
+        log_bytes: used.log_bytes,
         peak,
     })
+}
+
+/// What was used between two looks at a meter.
+pub(crate) fn since(after: Option<Duration>, before: Option<Duration>) -> Option<Duration> {
+    after.zip(before).map(|(after, before)| after.saturating_sub(before))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark is about the real clock")]

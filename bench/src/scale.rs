@@ -26,6 +26,10 @@ pub(crate) struct Scale {
     pub(crate) delivered: u32,
     /// Events whose way is timed.
     pub(crate) timed: u32,
+    /// Events to drain beside other systems.
+    pub(crate) shared: u32,
+    /// Events of a backlog that shows what grows with it.
+    pub(crate) large: u32,
 }
 
 impl Scale {
@@ -41,6 +45,8 @@ impl Scale {
         contended: 100_000,
         delivered: 200_000,
         timed: 1500,
+        shared: 50_000,
+        large: 1_000_000,
     };
 
     pub(crate) const QUICK: Self = Self {
@@ -55,5 +61,7 @@ impl Scale {
         contended: 10_000,
         delivered: 20_000,
         timed: 300,
+        shared: 20_000,
+        large: 100_000,
     };
 }

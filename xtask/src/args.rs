@@ -14,9 +14,12 @@ usage: cargo xtask <command>
                                           Debian; writes docs/compatibility.md
   bench [--only NAME] [--quick] [--json FILE] [word…]
                                           speed beside hand-written statements; words: a store, or
-                                          a part of a case's name
+                                          a part of a case's name. Only by name: `peers`, beside
+                                          other systems, which it installs below target/, and
+                                          `growth`, for the plots
   bench --report FILE [--report FILE…]    adds such JSON to docs/benchmarks.json, the last
                                           figure of each case, and writes docs/benchmarks.md
+                                          and docs/plots
   nemesis [--quick] [--store NAME] [--seed N] [--seconds N] [--kills N] [--relays N]
           [--json FILE] [show…]           kills, pauses, restarts, slow and broken listeners, clocks
                                           apart, a pooler, a network that fails, a server that is

@@ -1,5 +1,6 @@
 //! Benchmarks: ours beside hand-written statements, in one run on private servers.
 
+mod peers;
 mod report;
 
 use std::{fs, path::Path, process::Command};
@@ -36,11 +37,14 @@ fn measure(options: &BenchOptions) -> Result {
     steps.run("build", cargo("build --release -p pillarbox-bench"))?;
     let target = Metadata::load()?.target_directory()?;
     let json = options.json.clone().unwrap_or_else(|| target.join("bench.json"));
+    let is_beside_peers = options.only.as_deref() == Some("peers");
+    let programs = is_beside_peers.then(|| peers::install(&mut steps, &target)).transpose()?;
     let services = Services::up(options.after)?;
 
     let mut bench = Command::new(target.join("release/pillarbox-bench"));
     bench.args(options.only.iter().flat_map(|name| ["--only", name]));
     bench.args(options.quick.then_some("--quick")).arg("--json").arg(&json).args(&options.words);
+    bench.args(programs.iter().flat_map(|file| [Path::new("--peers"), file]));
     services.announce_to(&mut bench);
     steps.run("bench", bench).map_err(|error| services.explain(&*error))?;
 

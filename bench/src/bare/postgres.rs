@@ -3,6 +3,7 @@
 mod claim;
 mod drain;
 mod emit;
+mod seed;
 
 use std::{sync::Arc, time::Instant};
 
@@ -80,6 +81,34 @@ impl PostgresBench {
         self.other.close().await;
         Ok(())
     }
+
+    /// What the whole server has used so far, with everybody it serves and all it does by itself.
+    pub(crate) async fn used_by_all(&self) -> Result<Used> {
+        let row = sqlx::query(
+            "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint as log_bytes,
+                pg_backend_pid() as pid",
+        )
+        .fetch_one(&self.other)
+        .await?;
+        let log_bytes: i64 = row.try_get("log_bytes")?;
+        let pid: i32 = row.try_get("pid")?;
+        let server = u32::try_from(pid).ok().and_then(cpu::parent_of);
+        let server = server.filter(|pid| cpu::is_called(*pid, "postgres"));
+        Ok(Used { cpu: server.and_then(cpu::of_family), log_bytes: log_bytes.try_into().ok() })
+    }
+
+    /// Adds events whose payload has this note.
+    pub(crate) async fn load_note(&self, prefix: Prefix, load: Load, note: &str) -> Result {
+        sqlx::query(AssertSqlSafe(LOAD.replace("{p}", prefix)))
+            .bind(i64::from(load.first))
+            .bind(i64::from(load.count))
+            .bind(i64::from(load.keys))
+            .bind(note)
+            .bind(load.status)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
 }
 
 impl Database for PostgresBench {
@@ -127,15 +156,7 @@ impl Database for PostgresBench {
     }
 
     async fn load(&self, prefix: Prefix, load: Load) -> Result {
-        sqlx::query(AssertSqlSafe(LOAD.replace("{p}", prefix)))
-            .bind(i64::from(load.first))
-            .bind(i64::from(load.count))
-            .bind(i64::from(load.keys))
-            .bind(NOTE)
-            .bind(load.status)
-            .execute(&self.pool)
-            .await?;
-        Ok(())
+        self.load_note(prefix, load, NOTE).await
     }
 
     async fn tidy(&self, prefix: Prefix) -> Result {
