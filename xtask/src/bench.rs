@@ -1,6 +1,7 @@
 //! Benchmarks: ours beside hand-written statements, in one run on private servers.
 
 mod peers;
+mod plot;
 mod report;
 
 use std::{fs, path::Path, process::Command};
@@ -18,6 +19,8 @@ use crate::{
 const PAGE: &str = "docs/benchmarks.md";
 /// The figures of the page, to which those of later runs are added.
 const FIGURES: &str = "docs/benchmarks.json";
+/// Pictures of them.
+const PLOTS: &str = "docs/plots";
 
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &BenchOptions) -> Result {
@@ -29,6 +32,10 @@ pub(crate) fn run(options: &BenchOptions) -> Result {
     let reports = files.map(|file| load(file)).collect::<Result<Vec<_>>>()?;
     let report = reports.into_iter().reduce(Report::then).unwrap_or_default();
     write(&kept, &report.to_json()?)?;
+    fs::create_dir_all(root().join(PLOTS))?;
+    for plot in report.plots() {
+        write(&root().join(PLOTS).join(plot.file), &plot.svg)?;
+    }
     write(&root().join(PAGE), &report.to_page())
 }
 

@@ -1,7 +1,13 @@
 //! The figures of a run, as tables for a terminal and for the page.
 
+pub(super) mod cell;
+mod goal;
+
 use serde_json::Value;
 
+use self::cell::{number, pair, ratio, spread, text, with_spaces};
+use self::goal::Goal;
+use super::plot::{Plot, plots};
 use crate::{Result, table::Table};
 
 /// The page, with a place for the figures.
@@ -45,25 +51,39 @@ impl Report {
         PAGE.replace("{figures}\n", self.to_markdown().trim_start())
     }
 
+    /// Pictures for the page, which links to them.
+    pub(super) fn plots(&self) -> Vec<Plot> {
+        plots(&self.0)
+    }
+
     fn to_markdown(&self) -> String {
         let servers = format!("Measured on {}.\n\n", self.servers().join(", "));
         let tables = self.tables();
         let parts =
             tables.iter().map(|(title, table)| format!("## {title}\n\n{}", table.to_markdown()));
+        let parts = self.pictures().into_iter().chain(parts);
         let limits = [format!("## What the limits are\n\n{}", self.limits())];
         let notes = self.notes().map(|notes| format!("## What else was counted\n\n{notes}"));
         let parts: Vec<String> = parts.chain(limits).chain(notes).collect();
         servers + &parts.join("\n")
     }
 
+    fn pictures(&self) -> Option<String> {
+        let line = |Plot { file, title, .. }: &Plot| format!("![{title}](plots/{file})\n");
+        let lines: Vec<String> = self.plots().iter().map(line).collect();
+        (!lines.is_empty()).then(|| format!("## In pictures\n\n{}", lines.join("\n")))
+    }
+
     fn tables(&self) -> Vec<(&'static str, Table)> {
-        let rate = |figure: &&Value| figure["unit"] != "µs";
-        let time = |figure: &&Value| figure["unit"] == "µs";
+        let rate = |figure: &&Value| figure["unit"] != "µs" && figure["point"].is_null();
+        let time = |figure: &&Value| figure["unit"] == "µs" && figure["point"].is_null();
         let tables = [
             ("Beside hand-written statements", self.main(rate)),
             ("Beside other ways of the same rounds", self.peers()),
             ("Times", self.main(time)),
+            ("As things grow: a relay / a loop by hand", self.growth()),
             ("Costs per event, transaction or call: ours / limit", self.costs()),
+            ("Costs per event or transaction of other ways", self.peer_costs()),
         ];
         tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
     }
@@ -97,17 +117,60 @@ impl Report {
         for figure in &self.0 {
             for peer in figure["peers"].as_array().into_iter().flatten() {
                 let goal = Goal::of(&peer["goal"]);
+                let is_absent = peer["absent"].is_string();
+                let met = goal.filter(|_| !is_absent).map(|goal| goal.verdict(peer));
                 table.row([
                     text(&figure["case"]),
                     text(&figure["store"]),
                     text(&peer["name"]),
                     number(&figure["ours"]),
-                    number(&peer["value"]),
+                    if is_absent { "did not run".to_owned() } else { number(&peer["value"]) },
                     ratio(&peer["ratio"]),
-                    spread(&peer["ratio_spread"]),
+                    if is_absent { String::new() } else { spread(&peer["ratio_spread"]) },
                     goal.map(Goal::words).unwrap_or_default(),
-                    goal.map(|goal| goal.verdict(peer)).unwrap_or_default().to_owned(),
+                    met.unwrap_or_default().to_owned(),
                 ]);
+            }
+        }
+        table
+    }
+
+    fn growth(&self) -> Table {
+        let mut table = Table::new([
+            "what grows",
+            "to",
+            "events/s",
+            "ratio",
+            "spread",
+            "server CPU µs",
+            "client CPU µs",
+        ]);
+        for figure in self.0.iter().filter(|figure| figure["point"].is_object()) {
+            table.row([
+                text(&figure["point"]["axis"]),
+                figure["point"]["at"]
+                    .as_u64()
+                    .map(|at| with_spaces(&at.to_string()))
+                    .unwrap_or_default(),
+                format!("{} / {}", number(&figure["ours"]), number(&figure["limit"])),
+                ratio(&figure["ratio"]),
+                spread(&figure["ratio_spread"]),
+                pair(&figure["server_cpu_us"]),
+                pair(&figure["client_cpu_us"]),
+            ]);
+        }
+        table
+    }
+
+    fn peer_costs(&self) -> Table {
+        const COSTS: [&str; 3] = ["server_cpu_us", "client_cpu_us", "log_bytes"];
+        let mut table =
+            Table::new(["case", "way", "server CPU µs", "client CPU µs", "bytes logged"]);
+        for figure in &self.0 {
+            let peers = figure["peers"].as_array().into_iter().flatten();
+            for peer in peers.filter(|peer| COSTS.iter().any(|cost| peer[cost].is_number())) {
+                let [server, client, log] = COSTS.map(|cost| number(&peer[cost]));
+                table.row([text(&figure["case"]), text(&peer["name"]), server, client, log]);
             }
         }
         table
@@ -123,7 +186,9 @@ impl Report {
             "bytes logged",
             "peak MiB",
         ]);
-        let has_costs = |figure: &&Value| COSTS.iter().any(|cost| figure[cost].is_object());
+        let has_costs = |figure: &&Value| {
+            figure["point"].is_null() && COSTS.iter().any(|cost| figure[cost].is_object())
+        };
         for figure in self.0.iter().filter(has_costs) {
             let [server, client, log, peak] = COSTS.map(|cost| pair(&figure[cost]));
             let (case, store) = (text(&figure["case"]), text(&figure["store"]));
@@ -135,9 +200,14 @@ impl Report {
     /// What was counted beside the numbers, if anything was.
     fn notes(&self) -> Option<String> {
         let lines = self.0.iter().flat_map(|figure| {
-            let notes = figure["notes"].as_array().into_iter().flatten();
-            notes.map(|note| {
-                format!("- {}, {}: {}\n", text(&figure["case"]), text(&figure["store"]), text(note))
+            let notes = figure["notes"].as_array().into_iter().flatten().map(text);
+            let peers = figure["peers"].as_array().into_iter().flatten();
+            let absent = peers.filter_map(|peer| {
+                let reason = peer["absent"].as_str()?;
+                Some(format!("{} did not run: {reason}", text(&peer["name"])))
+            });
+            notes.chain(absent).map(|note| {
+                format!("- {}, {}: {note}\n", text(&figure["case"]), text(&figure["store"]))
             })
         });
         let lines: String = lines.collect();
@@ -147,7 +217,7 @@ impl Report {
     /// Each limit once, with the cases that are measured against it.
     fn limits(&self) -> String {
         let mut limits: Vec<(String, Vec<String>)> = Vec::new();
-        for figure in &self.0 {
+        for figure in self.0.iter().filter(|figure| figure["point"].is_null()) {
             let (against, case) = (text(&figure["against"]), text(&figure["case"]));
             match limits.iter_mut().find(|(known, _)| *known == against) {
                 Some((_, cases)) if cases.contains(&case) => {}
@@ -172,79 +242,6 @@ impl Report {
     }
 }
 
-/// What a ratio should be, or ours alone.
-#[derive(Clone, Copy)]
-enum Goal {
-    AtLeast(f64),
-    AtMost(f64),
-    MoreByAtMost(f64),
-}
-
-impl Goal {
-    fn of(value: &Value) -> Option<Self> {
-        let number = |name: &str| value[name].as_f64();
-        number("at_least")
-            .map(Self::AtLeast)
-            .or_else(|| number("at_most").map(Self::AtMost))
-            .or_else(|| number("more_by_at_most").map(Self::MoreByAtMost))
-    }
-
-    fn words(self) -> String {
-        match self {
-            Self::AtLeast(least) => format!("≥ {least}"),
-            Self::AtMost(most) => format!("≤ {most}"),
-            Self::MoreByAtMost(most) => format!("≤ + {most}"),
-        }
-    }
-
-    fn verdict(self, figure: &Value) -> &'static str {
-        let number = |name: &str| figure[name].as_f64().unwrap_or(f64::NAN);
-        let is_met = match self {
-            Self::AtLeast(least) => number("ratio") >= least,
-            Self::AtMost(most) => number("ratio") <= most,
-            Self::MoreByAtMost(most) => number("ours") - number("limit") <= most,
-        };
-        if is_met { "yes" } else { "no" }
-    }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn ratio(value: &Value) -> String {
-    value.as_f64().map(|ratio| format!("{ratio:.2}")).unwrap_or_default()
-}
-
-fn spread(value: &Value) -> String {
-    format!("{}-{}", ratio(&value[0]), ratio(&value[1]))
-}
-
-fn pair(value: &Value) -> String {
-    if value.is_object() {
-        format!("{} / {}", number(&value["ours"]), number(&value["limit"]))
-    } else {
-        String::new()
-    }
-}
-
-/// Three digits that count; more would only be noise.
-fn number(value: &Value) -> String {
-    match value.as_f64() {
-        None => String::new(),
-        Some(number) if number >= 100.0 => with_spaces(&format!("{number:.0}")),
-        Some(number) if number >= 10.0 => format!("{number:.1}"),
-        Some(number) => format!("{number:.2}"),
-    }
-}
-
-/// `1234567` as `1 234 567`.
-fn with_spaces(digits: &str) -> String {
-    let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();
-    let groups = groups.into_iter().map(|group| String::from_utf8_lossy(group).into_owned());
-    groups.collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,7 +252,12 @@ mod tests {
           "against": "by hand",
           "goal": { "at_least": 0.6 }, "server_cpu_us": { "ours": 3.456, "limit": 2.1 },
           "peers": [{ "name": "alone", "value": 99.5, "ratio": 0.5, "ratio_spread": [0.4, 0.6],
-                      "goal": { "at_least": 0.8 } }] },
+                      "goal": { "at_least": 0.8 }, "log_bytes": 724.0 },
+                    { "name": "gone", "absent": "no node", "goal": { "at_least": 6.0 } }] },
+        { "case": "growth, keys 1000", "store": "postgres", "server": "PostgreSQL 15.20",
+          "unit": "events/s", "ours": 4000.0, "limit": 8000.0, "ratio": 0.5,
+          "ratio_spread": [0.4, 0.6], "server_cpu_us": { "ours": 3.0, "limit": 2.0 },
+          "against": "a loop", "point": { "axis": "keys", "at": 1000 } },
         { "case": "insert", "store": "mysql", "server": "MariaDB 10.11.19", "unit": "µs",
           "ours": 4000.0, "limit": 2000.0, "ratio": 2.0, "ratio_spread": [1.9, 2.1],
           "goal": { "more_by_at_most": 5000.0 }, "notes": ["0 deadlocks"] }
@@ -273,15 +275,48 @@ mod tests {
         assert!(lines.contains(
             &"drain  postgres  events/s  123 457  200 000  0.62   0.60-0.65  ≥ 0.6  yes"
         ));
-        assert!(
-            lines
-                .contains(&"drain  postgres  alone   123 457  99.5    0.50   0.40-0.60  ≥ 0.8  no")
-        );
+        assert!(lines.contains(
+            &"drain  postgres  alone   123 457  99.5         0.50   0.40-0.60  ≥ 0.8  no"
+        ));
         assert!(
             lines.contains(&"insert  mysql  µs    4 000  2 000  2.00   1.90-2.10  ≤ + 5000  yes")
         );
         assert!(lines.contains(&"drain  postgres  3.46 / 2.10"));
         assert!(lines.contains(&"- insert, mysql: 0 deadlocks"));
+    }
+
+    #[test]
+    fn who_did_not_run_has_a_row_and_a_reason_and_meets_no_goal() {
+        let text = Report::parse(JSON).unwrap().to_text();
+
+        let row = lines(&text).into_iter().find(|line| line.contains("gone")).unwrap();
+        assert_eq!(
+            row.trim_end(),
+            "drain  postgres  gone    123 457  did not run                    ≥ 6"
+        );
+        assert!(text.contains("- drain, postgres: gone did not run: no node\n"), "{text}");
+    }
+
+    #[test]
+    fn what_grows_has_a_table_of_its_own_and_no_other() {
+        let text = Report::parse(JSON).unwrap().to_text();
+
+        let rows: Vec<&str> =
+            lines(&text).into_iter().filter(|line| line.contains("4 000 / 8 000")).collect();
+        assert_eq!(rows.len(), 1, "{text}");
+        assert!(rows[0].starts_with("keys        1 000  4 000 / 8 000  0.50"), "{}", rows[0]);
+        assert!(!text.contains("growth, keys"), "{text}");
+    }
+
+    #[test]
+    fn other_ways_have_their_costs() {
+        let text = Report::parse(JSON).unwrap().to_text();
+
+        assert!(
+            lines(&text)
+                .iter()
+                .any(|line| line.starts_with("drain  alone") && line.ends_with("724"))
+        );
     }
 
     #[test]
@@ -292,7 +327,7 @@ mod tests {
         let both = Report::parse(JSON).unwrap().then(later).to_text();
 
         assert!(both.contains("3 000") && !both.contains("4 000"));
-        assert_eq!(both.matches("123 457").count(), 2, "one in each table");
+        assert_eq!(both.matches("123 457").count(), 3, "one, and one for each other way");
     }
 
     #[test]

@@ -1,0 +1,40 @@
+//! A value of the JSON as a cell of a table.
+
+use serde_json::Value;
+
+pub(super) fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+pub(super) fn ratio(value: &Value) -> String {
+    value.as_f64().map(|ratio| format!("{ratio:.2}")).unwrap_or_default()
+}
+
+pub(super) fn spread(value: &Value) -> String {
+    format!("{}-{}", ratio(&value[0]), ratio(&value[1]))
+}
+
+pub(super) fn pair(value: &Value) -> String {
+    if value.is_object() {
+        format!("{} / {}", number(&value["ours"]), number(&value["limit"]))
+    } else {
+        String::new()
+    }
+}
+
+/// Three digits that count; more would only be noise.
+pub(super) fn number(value: &Value) -> String {
+    match value.as_f64() {
+        None => String::new(),
+        Some(number) if number >= 100.0 => with_spaces(&format!("{number:.0}")),
+        Some(number) if number >= 10.0 => format!("{number:.1}"),
+        Some(number) => format!("{number:.2}"),
+    }
+}
+
+/// `1234567` as `1 234 567`.
+pub(in crate::bench) fn with_spaces(digits: &str) -> String {
+    let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();
+    let groups = groups.into_iter().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(" ")
+}
