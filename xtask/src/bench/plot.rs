@@ -80,13 +80,24 @@ fn bars(figure: &Value) -> Option<Plot> {
     let relays = case.split_whitespace().next()?;
     let plural = if relays == "1" { "relay" } else { "relays" };
     let mut bars = vec![
-        Bar { name: format!("{relays} {plural}"), value: figure["ours"].as_f64()?, is_ours: true },
-        Bar { name: "loop by hand".to_owned(), value: figure["limit"].as_f64()?, is_ours: false },
+        Bar {
+            name: format!("{relays} {plural}"),
+            value: figure["ours"].as_f64()?,
+            is_ours: true,
+            times: None,
+        },
+        Bar {
+            name: "loop by hand".to_owned(),
+            value: figure["limit"].as_f64()?,
+            is_ours: false,
+            times: figure["ratio"].as_f64(),
+        },
     ];
     let peers = figure["peers"].as_array().into_iter().flatten();
     bars.extend(peers.filter_map(|peer| {
         let name = peer["name"].as_str()?.split(',').next()?.to_owned();
-        Some(Bar { name, value: peer["value"].as_f64()?, is_ours: false })
+        let (value, times) = (peer["value"].as_f64()?, peer["ratio"].as_f64());
+        Some(Bar { name, value, is_ours: false, times })
     }));
     bars.sort_by(|one, other| other.value.total_cmp(&one.value));
     let title = format!("A backlog on PostgreSQL, drained by {relays} {plural} and by others");
@@ -114,7 +125,7 @@ mod tests {
           "point": { "axis": "backlog", "at": 1000000 } },
         { "case": "2 relays drain 50000 beside other systems", "unit": "events/s",
           "ours": 80000.0, "limit": 120000.0, "peers": [
-            { "name": "q & a 1.0 (npm), batch 5", "value": 9000.0 },
+            { "name": "q & a 1.0 (npm), batch 5", "value": 9000.0, "ratio": 8.9 },
             { "name": "gone 2.0 (npm), batch 5", "absent": "no node" }] }
     ]"#;
 
@@ -147,7 +158,10 @@ mod tests {
         let plots = drawn();
 
         let bars = &plots[0].svg;
-        assert!(bars.contains("q &amp; a 1.0 (npm)") && bars.contains("9 000"), "{bars}");
+        assert!(
+            bars.contains("q &amp; a 1.0 (npm)") && bars.contains("9 000 (ours × 8.9)"),
+            "{bars}"
+        );
         assert!(!bars.contains("gone"), "{bars}");
     }
 }

@@ -5,13 +5,16 @@ mod goal;
 
 use serde_json::Value;
 
-use self::cell::{number, pair, ratio, spread, text, with_spaces};
+use self::cell::{each_second, number, pair, ratio, spread, text, with_spaces};
 use self::goal::Goal;
 use super::plot::{Plot, plots};
 use crate::{Result, table::Table};
 
 /// The page, with a place for the figures.
 const PAGE: &str = include_str!("page.md");
+
+/// What is counted for each event, transaction or call.
+const COSTS: [&str; 3] = ["server_cpu_us", "client_cpu_us", "log_bytes"];
 
 /// What a run has found; each figure is an object of the JSON.
 #[derive(Debug, Default)]
@@ -162,22 +165,35 @@ impl Report {
         table
     }
 
+    /// What each way of a case cost, ours first, and what follows for a server with more cores.
     fn peer_costs(&self) -> Table {
-        const COSTS: [&str; 3] = ["server_cpu_us", "client_cpu_us", "log_bytes"];
-        let mut table =
-            Table::new(["case", "way", "server CPU µs", "client CPU µs", "bytes logged"]);
+        let mut table = Table::new([
+            "case",
+            "way",
+            "server CPU µs",
+            "client CPU µs",
+            "bytes logged",
+            "a server core carries, 1/s",
+        ]);
         for figure in &self.0 {
             let peers = figure["peers"].as_array().into_iter().flatten();
-            for peer in peers.filter(|peer| COSTS.iter().any(|cost| peer[cost].is_number())) {
-                let [server, client, log] = COSTS.map(|cost| number(&peer[cost]));
-                table.row([text(&figure["case"]), text(&peer["name"]), server, client, log]);
+            let peers: Vec<_> = peers.filter(|peer| peer["server_cpu_us"].is_number()).collect();
+            if peers.is_empty() {
+                continue;
+            }
+            let own = [("ours", "ours"), ("the limit", "limit")]
+                .map(|(name, whose)| (name.to_owned(), COSTS.map(|cost| &figure[cost][whose])));
+            let others =
+                peers.iter().map(|peer| (text(&peer["name"]), COSTS.map(|cost| &peer[cost])));
+            for (name, [server, client, log]) in own.into_iter().chain(others) {
+                let [case, core] = [text(&figure["case"]), number(&each_second(server))];
+                table.row([case, name, number(server), number(client), number(log), core]);
             }
         }
         table
     }
 
     fn costs(&self) -> Table {
-        const COSTS: [&str; 4] = ["server_cpu_us", "client_cpu_us", "log_bytes", "peak_mib"];
         let mut table = Table::new([
             "case",
             "store",
@@ -187,10 +203,11 @@ impl Report {
             "peak MiB",
         ]);
         let has_costs = |figure: &&Value| {
-            figure["point"].is_null() && COSTS.iter().any(|cost| figure[cost].is_object())
+            figure["point"].is_null() && COSTS.iter().any(|cost| figure[*cost].is_object())
         };
         for figure in self.0.iter().filter(has_costs) {
-            let [server, client, log, peak] = COSTS.map(|cost| pair(&figure[cost]));
+            let [server, client, log] = COSTS.map(|cost| pair(&figure[cost]));
+            let peak = pair(&figure["peak_mib"]);
             let (case, store) = (text(&figure["case"]), text(&figure["store"]));
             table.row([case, store, server, client, log, peak]);
         }
@@ -252,7 +269,7 @@ mod tests {
           "against": "by hand",
           "goal": { "at_least": 0.6 }, "server_cpu_us": { "ours": 3.456, "limit": 2.1 },
           "peers": [{ "name": "alone", "value": 99.5, "ratio": 0.5, "ratio_spread": [0.4, 0.6],
-                      "goal": { "at_least": 0.8 }, "log_bytes": 724.0 },
+                      "goal": { "at_least": 0.8 }, "server_cpu_us": 20.0, "log_bytes": 724.0 },
                     { "name": "gone", "absent": "no node", "goal": { "at_least": 6.0 } }] },
         { "case": "growth, keys 1000", "store": "postgres", "server": "PostgreSQL 15.20",
           "unit": "events/s", "ours": 4000.0, "limit": 8000.0, "ratio": 0.5,
@@ -309,14 +326,15 @@ mod tests {
     }
 
     #[test]
-    fn other_ways_have_their_costs() {
+    fn other_ways_have_their_costs_below_ours() {
         let text = Report::parse(JSON).unwrap().to_text();
 
-        assert!(
-            lines(&text)
-                .iter()
-                .any(|line| line.starts_with("drain  alone") && line.ends_with("724"))
-        );
+        let rows = lines(&text).into_iter().filter(|line| line.starts_with("drain  ours"));
+        assert_eq!(rows.count(), 1, "{text}");
+        let row = lines(&text).into_iter().find(|line| line.starts_with("drain  alone")).unwrap();
+        let cells: Vec<&str> =
+            row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(cells, ["drain", "alone", "20.0", "724", "50 000"], "{row}");
     }
 
     #[test]

@@ -108,8 +108,11 @@ fn nice_step(most: f64) -> f64 {
     nice.unwrap_or(10.0) * power
 }
 
-/// `1500` as `1.5 k`, `1000000` as `1 M`.
+/// `1500` as `1.5 k`, `1000000` as `1 M`, and `10240` as `10 Ki`.
 pub(super) fn short(number: f64) -> String {
+    if number >= 1024.0 && number % 1024.0 == 0.0 {
+        return format!("{} Ki", number / 1024.0);
+    }
     let (number, unit) = match number {
         number if number >= 1e6 => (number / 1e6, " M"),
         number if number >= 1e3 => (number / 1e3, " k"),
@@ -131,6 +134,13 @@ mod tests {
 
         assert_eq!(ticks, ["0", "20 k", "40 k", "60 k", "80 k", "100 k"]);
         assert!((axis.place(50_000.0) - 50.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn numbers_are_written_short() {
+        let short = [100.0, 1500.0, 10_240.0, 1_000_000.0].map(short);
+
+        assert_eq!(short, ["100", "1.5 k", "10 Ki", "1 M"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ const WIDTH: f64 = 820.0;
 /// Room for the names.
 const LEFT: f64 = 250.0;
 /// Room for the numbers at the ends of the bars.
-const RIGHT: f64 = 90.0;
+const RIGHT: f64 = 150.0;
 const TOP: f64 = 44.0;
 const ROW: f64 = 26.0;
 
@@ -23,6 +23,8 @@ pub(super) struct Bar {
     pub(super) name: String,
     pub(super) value: f64,
     pub(super) is_ours: bool,
+    /// How many times as fast ours is.
+    pub(super) times: Option<f64>,
 }
 
 impl Bars<'_> {
@@ -53,6 +55,13 @@ impl Bar {
         svg.text("", Anchor::End, (LEFT - 10.0, y + 17.0), &self.name);
         svg.bar(class, (LEFT, y + 5.0), (end - LEFT, ROW - 9.0));
         let number = with_spaces(&format!("{:.0}", self.value));
+        let times = self.times.map(|times| format!(" (ours × {})", rounded(times)));
+        let number = number + &times.unwrap_or_default();
         svg.text("quiet", Anchor::Start, (end + 8.0, y + 17.0), &number);
     }
+}
+
+/// Two digits that count.
+fn rounded(times: f64) -> String {
+    if times < 10.0 { format!("{times:.1}") } else { with_spaces(&format!("{times:.0}")) }
 }

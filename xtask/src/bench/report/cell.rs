@@ -38,3 +38,8 @@ pub(in crate::bench) fn with_spaces(digits: &str) -> String {
     let groups = groups.into_iter().map(|group| String::from_utf8_lossy(group).into_owned());
     groups.collect::<Vec<_>>().join(" ")
 }
+
+/// How many of such a cost, in microseconds, go into a second.
+pub(super) fn each_second(cost: &Value) -> Value {
+    cost.as_f64().filter(|cost| *cost > 0.0).map(|cost| 1e6 / cost).into()
+}
