@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use apalis::prelude::*;
 use apalis_postgres::{Config, PgPool, PostgresStorage, queries::push_tasks};
 use sqlx::postgres::PgPoolOptions;
+use tokio::sync::oneshot;
 
 use crate::{
     Result,
@@ -33,14 +34,21 @@ pub(crate) async fn drain(order: &Order) -> Result {
     let pool = pool(order).await?;
     let config = Config::default().queue(QUEUE).batch_size(BATCH);
     let backend = PostgresStorage::new(&pool).with_config(config);
-    let worker =
-        WorkerBuilder::new("peer").backend(backend).parallelize(tokio::spawn).build(place);
-    let start = async {
-        tokio::spawn(async move { worker.run().await });
-        Ok(())
-    };
+    let worker = WorkerBuilder::new("peer").backend(backend).parallelize(tokio::spawn).build(place);
+    // The worker's future cannot be spawned: its jobs are, and it waits here for the word.
+    let (go, word) = oneshot::channel();
+    let start = async { go.send(()).map_err(|()| "the worker has ended".into()) };
     let sql = "select count(*) from apalis.jobs where status <> 'Done'";
-    race::run(order, start, async || Ok(sqlx::query_scalar(sql).fetch_one(&pool).await?)).await
+    let race =
+        race::run(order, start, async || Ok(sqlx::query_scalar(sql).fetch_one(&pool).await?));
+    let work = async {
+        word.await?;
+        Result::Ok(worker.run().await?)
+    };
+    tokio::select! {
+        raced = race => raced,
+        worked = work => worked,
+    }
 }
 
 async fn place(placed: Placed) -> std::result::Result<(), BoxDynError> {

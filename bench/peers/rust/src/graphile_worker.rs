@@ -27,12 +27,16 @@ impl TaskHandler for Placed {
 }
 
 pub(crate) async fn fill(order: &Order) -> Result {
-    let utils = WorkerUtils::new(pool(order).await?.into(), SCHEMA);
+    let utils = WorkerUtils::new(pool(order).await?, SCHEMA);
     utils.migrate().await?;
     for chunk in order.chunks(CHUNK) {
         let job = |placed: &Placed| {
             let payload = serde_json::to_value(placed)?;
-            Ok(RawJobSpec { identifier: Placed::IDENTIFIER.to_owned(), payload, spec: JobSpec::default() })
+            Ok(RawJobSpec {
+                identifier: Placed::IDENTIFIER.to_owned(),
+                payload,
+                spec: JobSpec::default(),
+            })
         };
         let jobs = chunk.iter().map(job).collect::<Result<Vec<_>>>()?;
         utils.add_raw_jobs(&jobs).await?;

@@ -16,8 +16,7 @@ use crate::{
 
 const CHUNK: usize = 1000;
 /// The crate's migrations: it has them copied into the project that uses it.
-const SETUP: [&str; 2] =
-    [include_str!("obix/job_setup.sql"), include_str!("obix/obix_setup.sql")];
+const SETUP: [&str; 2] = [include_str!("obix/job_setup.sql"), include_str!("obix/obix_setup.sql")];
 
 struct Subscriber;
 
@@ -59,8 +58,7 @@ pub(crate) async fn drain(order: &Order) -> Result {
     let mut jobs = job::Jobs::init(config).await?;
     let outbox = Outbox::<Placed>::init(&pool, MailboxConfig::builder().build()).await?;
     let config = OutboxEventJobConfig::new(job::JobType::new("peer"));
-    let subscription =
-        outbox.register_singleton_subscriber(&mut jobs, config, Subscriber).await?;
+    let subscription = outbox.register_singleton_subscriber(&mut jobs, config, Subscriber).await?;
     let start = async {
         jobs.start_poll().await?;
         Ok(())

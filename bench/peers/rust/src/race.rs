@@ -58,7 +58,10 @@ pub(crate) async fn run(
     let first = SEEN.lock().unwrap_or_else(PoisonError::into_inner).first.ok_or("nothing heard")?;
     let (handled, distinct) = (HANDLED.load(Ordering::Relaxed), DISTINCT.load(Ordering::Relaxed));
     let seconds = first.elapsed().as_secs_f64();
-    println!("{}", json!({ "seconds": seconds, "handled": distinct, "duplicates": handled - distinct }));
+    println!(
+        "{}",
+        json!({ "seconds": seconds, "handled": distinct, "duplicates": handled - distinct })
+    );
 
     stdin().read_line(&mut String::new())?;
     process::exit(0)
