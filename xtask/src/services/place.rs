@@ -106,6 +106,24 @@ impl Place {
         }
     }
 
+    /// Where the port is noted.
+    pub(super) fn port_file(&self) -> PathBuf {
+        self.dir.join("port")
+    }
+
+    /// The port it had before, so that those who used it find it again, or the first free one. Noted
+    /// before the start: a server whose port nobody noted could be neither used nor stopped.
+    pub(super) fn port(&self, ports: RangeInclusive<u16>, service: &dyn Service) -> Result<u16> {
+        let noted = fs::read_to_string(self.port_file()).ok();
+        let had = noted.and_then(|port| port.trim().parse().ok());
+        let port = match had.filter(is_free) {
+            Some(port) => port,
+            None => free_port(ports, service)?,
+        };
+        fs::write(self.port_file(), port.to_string()).map_err(|error| self.cannot(&error))?;
+        Ok(port)
+    }
+
     fn end_of_log(&self) -> String {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
@@ -113,9 +131,12 @@ impl Place {
     }
 }
 
+fn is_free(port: &u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()
+}
+
 /// The first port nobody listens on.
-pub(super) fn free_port(ports: RangeInclusive<u16>, service: &dyn Service) -> Result<u16> {
-    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+fn free_port(ports: RangeInclusive<u16>, service: &dyn Service) -> Result<u16> {
     let (first, last) = (*ports.start(), *ports.end());
     let taken = || {
         let variable = service.variable();
@@ -140,6 +161,24 @@ mod tests {
             format!("ports {port} to {port} are all taken; free one or set PILLARBOX_POSTGRES_URL");
         assert_eq!(error.to_string(), expected);
         assert_ne!(free_port(port..=port.saturating_add(20), &Postgres).unwrap(), port);
+    }
+
+    #[test]
+    fn a_server_comes_back_where_it_was() {
+        let dir = scratch("port");
+        let place = Place { dir: dir.clone(), owner: Owner::Us };
+        let had = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = had.local_addr().unwrap().port();
+        fs::write(place.port_file(), port.to_string()).unwrap();
+
+        let other = place.port(1024..=u16::MAX, &Postgres).unwrap();
+        fs::write(place.port_file(), port.to_string()).unwrap();
+        drop(had);
+        let same = place.port(1024..=u16::MAX, &Postgres).unwrap();
+
+        assert_ne!(other, port, "somebody listens there");
+        assert_eq!(same, port);
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

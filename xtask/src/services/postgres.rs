@@ -9,10 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::{
-    Server, Service,
-    place::{Place, free_port},
-};
+use super::{Server, Service, place::Place};
 use crate::{
     Result,
     command::{by_hand, output},
@@ -99,7 +96,7 @@ impl PostgresServer {
 
     /// The port of the server, if its process lives and it takes a query.
     fn answering_port(&self) -> Option<u16> {
-        let port = fs::read_to_string(self.port_file()).ok()?.trim().parse().ok()?;
+        let port = fs::read_to_string(self.place.port_file()).ok()?.trim().parse().ok()?;
         output(self.pg_ctl().arg("status")).ok()?;
         self.query(port, "select 1").ok()?;
         Some(port)
@@ -107,9 +104,7 @@ impl PostgresServer {
 
     fn start_anew(&self) -> Result<u16> {
         self.place.create_data(|draft| self.create_cluster(draft))?;
-        let port = free_port(PORTS, &Postgres)?;
-        // Written first: a server whose port nobody noted could be neither used nor stopped.
-        fs::write(self.port_file(), port.to_string()).map_err(|error| self.place.cannot(&error))?;
+        let port = self.place.port(PORTS, &Postgres)?;
         self.launch(port)?;
         Ok(port)
     }
@@ -165,10 +160,6 @@ impl PostgresServer {
 
     fn command(&self, program: &str) -> Command {
         self.place.command(&self.programs.join(program))
-    }
-
-    fn port_file(&self) -> PathBuf {
-        self.place.dir().join("port")
     }
 }
 

@@ -95,7 +95,10 @@ async fn server_pid(bank: &Bank) -> Result<String> {
 async fn revive(program: &std::ffi::OsStr) -> Result {
     let mut last = String::new();
     for _ in 0..20 {
-        let revived = Command::new(program).args(["services", "revive"]).output().await?;
+        let mut command = Command::new(program);
+        // Servers that are named in the environment are taken for somebody else's.
+        command.env_remove("PILLARBOX_POSTGRES_URL").env_remove("PILLARBOX_MYSQL_URL");
+        let revived = command.args(["services", "revive"]).output().await?;
         if revived.status.success() {
             return Ok(());
         }

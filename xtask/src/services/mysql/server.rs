@@ -15,10 +15,7 @@ use super::{
 use crate::{
     Result,
     command::{by_hand, output},
-    services::{
-        Server,
-        place::{Place, free_port},
-    },
+    services::{Server, place::Place},
 };
 
 /// Far from 3306, so that nobody's own server is in the way.
@@ -106,7 +103,7 @@ impl MySqlServer {
 
     fn start_anew(&self) -> Result<u16> {
         self.place.create_data(|draft| self.create_tables(draft))?;
-        let mut command = self.launcher(free_port(PORTS, &MySql)?);
+        let mut command = self.launcher(self.place.port(PORTS, &MySql)?);
         let line = by_hand(&command);
         let child = command.spawn().map_err(|error| format!("cannot start `{line}`: {error}"))?;
         self.answer_of(child).ok_or_else(|| self.place.failed_start(&line))
