@@ -1,5 +1,7 @@
 //! Everything that is known without running a test against a server.
 
+use std::fs;
+
 use crate::{
     Result,
     command::{cargo, find},
@@ -10,6 +12,12 @@ use crate::{
 /// The packages users depend on with a choice of features.
 const FEATURED: [&str; 2] = ["pillarbox", "pillarbox-testkit"];
 
+/// A program that depends on the library as users' programs do.
+const PROGRAM: &str = "ordered";
+
+/// What arms a crash point: where a program has this, a variable can kill it.
+const CRASH_POINTS: &str = "PILLARBOX_CRASH_AT";
+
 /// Runs every check, stopping at the first that fails.
 pub(crate) fn run(steps: &mut Steps) -> Result {
     steps.run("fmt", cargo("fmt --all --check"))?;
@@ -19,7 +27,28 @@ pub(crate) fn run(steps: &mut Steps) -> Result {
     steps.run("doc", doc)?;
     features_alone(steps)?;
     steps.run("rooms", cargo("test -p pillarbox --test rooms"))?;
+    crash_points(steps)?;
     deny(steps)
+}
+
+/// Crash points are for tests of the library, and in no program that did not ask for them. One that
+/// did comes first: a search that never finds anything would be glad of the other, too.
+fn crash_points(steps: &mut Steps) -> Result {
+    let program = Metadata::load()?.target_directory()?.join("debug").join(PROGRAM);
+    let with = cargo(&format!("build -p {PROGRAM} --features pillarbox/crash-points"));
+    steps.run("build with crash points", with)?;
+    if !has_crash_points(&fs::read(&program)?) {
+        return Err(format!("{} has no {CRASH_POINTS}, and should", program.display()).into());
+    }
+    steps.run("build without crash points", cargo(&format!("build -p {PROGRAM}")))?;
+    if has_crash_points(&fs::read(&program)?) {
+        return Err(format!("{} has {CRASH_POINTS}: who asked for it?", program.display()).into());
+    }
+    Ok(())
+}
+
+fn has_crash_points(program: &[u8]) -> bool {
+    program.windows(CRASH_POINTS.len()).any(|part| part == CRASH_POINTS.as_bytes())
 }
 
 /// A feature that leans on another without saying so breaks for the user who enables it alone.
@@ -63,6 +92,12 @@ fn deny(steps: &mut Steps) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crash_points_are_found_in_the_middle_of_a_program() {
+        assert!(has_crash_points(b"\x7fELF\0PILLARBOX_CRASH_AT\0settle.before"));
+        assert!(!has_crash_points(b"\x7fELF\0PILLARBOX_URL\0"));
+    }
 
     #[test]
     fn each_feature_is_checked_alone_after_none() {

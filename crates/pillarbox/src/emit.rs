@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::hot::HotLane;
 use crate::id::EventId;
+use crate::point::point;
 use crate::store::Store;
 use crate::table::{TablePrefix, Tables};
 use crate::tx::{Begin, Insert, Tx};
@@ -243,7 +244,9 @@ impl Outbox {
         let keys = envelopes.iter().filter(|_| turn == Turn::Ordered);
         let locks: Vec<String> = keys.filter_map(Envelope::ordering_key).collect();
         let tables = &self.tables;
+        point!("emit.own.before"?);
         tx.insert(&Insert { tables, envelopes: &envelopes, locks: &locks, hot: None }).await?;
+        point!("emit.own.after"?);
         self.wake.soon();
         hook::after_write(&self.hooks, &envelopes);
         Ok(envelopes.iter().map(|envelope| envelope.event_id().clone()).collect())

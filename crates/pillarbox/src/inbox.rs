@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::error::Result;
 use crate::event::check_text;
+use crate::point::point;
 use crate::table::{TablePrefix, Tables};
 use crate::tx::{Accept, Accepted, PayloadHash, Tx};
 
@@ -119,14 +120,18 @@ impl Inbox {
             check_text("tenant", tenant, crate::event::MAX_TENANT)?;
         }
         let consumer = &*self.consumer;
-        tx.accept(&Accept {
-            tables: &self.tables,
-            consumer,
-            source,
-            event_id,
-            tenant_id,
-            payload_hash,
-        })
-        .await
+        point!("inbox.before"?);
+        let accepted = tx
+            .accept(&Accept {
+                tables: &self.tables,
+                consumer,
+                source,
+                event_id,
+                tenant_id,
+                payload_hash,
+            })
+            .await;
+        point!("inbox.after"?);
+        accepted
     }
 }

@@ -18,6 +18,10 @@ mod inbox;
 pub mod layer;
 mod listen;
 pub mod observe;
+#[cfg(feature = "crash-points")]
+pub mod point;
+#[cfg(not(feature = "crash-points"))]
+mod point;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod pooled;
 mod relay;

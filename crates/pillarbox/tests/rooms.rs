@@ -16,6 +16,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("event", 0),
     ("envelope", 0),
     ("context", 0),
+    ("point", 0),
     ("listen", 1),
     ("observe", 1),
     ("pooled", 1),

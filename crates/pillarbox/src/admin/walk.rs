@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::point::point;
 use crate::store::{
     Action, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Status, Store,
 };
@@ -110,7 +111,9 @@ impl Walk {
         let Some(last) = page.last().map(DeadLetter::cursor) else { return Ok(None) };
         let ids = page.iter().filter_map(|letter| letter.event_id.parse().ok());
         self.operation.ids = ids.collect();
+        point!("operate.before"?);
         let done = self.store.operate(&self.operation).await?;
+        point!("operate.after"?);
         self.after = Some(last);
         self.progress.seen += page.len() as u64;
         self.progress.done += done.len() as u64;

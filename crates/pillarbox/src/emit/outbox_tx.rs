@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::event::Event;
 use crate::hot::{Pledge, Reservation};
 use crate::id::EventId;
+use crate::point::point;
 use crate::tx::{Insert, OpenTx};
 
 /// An open transaction that takes events with it.
@@ -223,6 +224,7 @@ impl<T: OpenTx> OutboxTx<T> {
     }
 
     fn buffer(&mut self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>> {
+        point!("emit.before"?);
         let envelopes = self.outbox.prepare(envelopes)?;
         let ids = envelopes.iter().map(|envelope| envelope.event_id().clone()).collect();
         self.buffer.extend(envelopes);
@@ -245,16 +247,22 @@ impl<T: OpenTx> OutboxTx<T> {
         let locks: Vec<String> = mem::take(locks).into_iter().collect();
         let insert =
             Insert { tables: &outbox.tables, envelopes: buffer, locks: &locks, hot: lease };
+        point!("emit.insert.before"?);
         let places = tx.insert(&insert).await?;
+        point!("emit.insert.after"?);
         let lane = outbox.hot.clone();
         *hot = held.zip(lane).map(|(held, lane)| Pledge::new(lane, held, places, buffer));
+        point!("emit.registered"?);
         hook::after_write(&outbox.hooks, buffer);
+        point!("emit.commit.before"?);
         Ok(())
     }
 
     fn committed(&mut self) {
+        point!("emit.commit.after");
         if !self.buffer.is_empty() {
             self.wake();
+            point!("emit.hook");
             hook::after_commit(&self.outbox.hooks, &self.buffer);
         }
         for callback in mem::take(&mut self.after_commit) {

@@ -4,6 +4,7 @@ use std::mem;
 
 use super::{HotEvent, HotLane, KeyedEvent, Mail, Registration, Reservation};
 use crate::envelope::Envelope;
+use crate::point::point;
 use crate::tx::{Hot, Place};
 
 /// Events of a transaction that go to a worker when it commits; dropped, none of them do.
@@ -35,6 +36,7 @@ impl Pledge {
 
     /// Hands over what was committed. Returns whether that was all of it.
     pub(crate) fn keep(mut self, events: &[Envelope]) -> bool {
+        point!("hot.before");
         let mut registered = mem::take(&mut self.registered).into_iter().peekable();
         let (mut handed, mut keyed) = (0, Vec::new());
         for (envelope, place) in events.iter().zip(mem::take(&mut self.places)) {
@@ -49,6 +51,7 @@ impl Pledge {
                 keyed.push(KeyedEvent { registration, envelope, room });
             }
         }
+        point!("hot.between");
         if !keyed.is_empty() {
             self.lane.post(Mail::Committed(keyed));
         }

@@ -18,6 +18,7 @@ use crate::envelope::{BadRow, Envelope};
 use crate::id::ShardId;
 use crate::layer::{self, Delivering, Last, Layers};
 use crate::listen::{AnyListener, Cx, Listeners};
+use crate::point::point;
 use crate::verdict::{ErrorText, Failed, Failure};
 
 /// Calls listeners through the layers; never touches the store.
@@ -154,7 +155,9 @@ impl Last for Call {
                 return Err(Failure::defer(Duration::ZERO, "the lease is too short to deliver"));
             }
             *self.stage() = Stage::Listener;
+            point!("deliver.before"?);
             let outcome = self.listener.hear(self.cx.clone(), self.courier.listeners.rules()).await;
+            point!("deliver.after"?);
             let heard = outcome.as_ref().copied().map_err(failed);
             *self.stage() = Stage::Over(heard);
             outcome

@@ -21,6 +21,7 @@ use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, jitter};
 use crate::observe::{Happening, Observers, Part};
+use crate::point::point;
 use crate::retry::{Delivered, Judge};
 use crate::store::{Pending, Settle, Store};
 use crate::wake::Wake;
@@ -84,6 +85,7 @@ impl Engine {
         self.hot.stop();
         self.tenure.leave();
         self.hold();
+        point!("drain");
         while self.unsettled() > 0 || self.hot.is_giving_back() {
             self.start_settle();
             self.start_hot_settle();
@@ -241,6 +243,7 @@ impl Engine {
     }
 
     pub(super) fn judge(&mut self, job: Job, outcome: Outcome) {
+        point!("judge");
         let Outcome::Judgeable(outcome) = outcome else {
             self.observers.see(&Happening::NotStarted { event_id: job.event_id() });
             if job.is_hot {
@@ -264,6 +267,7 @@ impl Engine {
     }
 
     fn settled(&mut self, answer: &Answer) {
+        point!("settle.taken");
         let now = instant();
         let held = self.tenure.shards();
         for judged in std::mem::take(&mut self.work.settling) {

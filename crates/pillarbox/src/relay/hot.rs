@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::hot::{HotEvent, HotEvents, HotLane, Mail, Registration, Room};
 use crate::id::{OwnerId, Seq};
 use crate::observe::{Happening, Observers, Part};
+use crate::point::point;
 use crate::store::{Pending, RowLease, RowVerdict, SettleRows, Store};
 use crate::tx::Hot;
 use crate::verdict::Verdict;
@@ -122,6 +123,7 @@ impl Engine {
     }
 
     fn read_mail(&mut self, mail: Mail) {
+        point!("hot.taken");
         match mail {
             Mail::Leased(event) => self.hot.waiting.push(*event),
             Mail::Registered(rows) => self.register(&rows),
@@ -316,20 +318,37 @@ impl Asks<'_> {
 
     /// The token makes the second time harmless.
     async fn answered(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
-        answered(TRIES, self.patience, self.observers, || self.store.settle_rows(settle)).await
+        let ask = async || {
+            point!("hot.settle.before"?);
+            let applied = self.store.settle_rows(settle).await?;
+            point!("hot.settle.after"?);
+            Ok(applied)
+        };
+        answered(TRIES, self.patience, self.observers, ask).await
     }
 
     /// Rows that are not given back are free when their lease ends.
     async fn give_back(&self, owner: &OwnerId, rows: &[RowLease]) {
         if !rows.is_empty() {
-            let released = self.store.release_rows(owner, rows);
+            let released = async {
+                point!("hot.release.before"?);
+                let released = self.store.release_rows(owner, rows).await?;
+                point!("hot.release.after"?);
+                Ok(released)
+            };
             self.tell(tokio::time::timeout(self.patience, released).await);
         }
     }
 
     /// Rows that are not reclaimed are read and reclaimed again.
     async fn reclaim(&self, rows: &[RowLease]) {
-        self.tell(tokio::time::timeout(self.patience, self.store.reclaim(rows)).await);
+        let reclaimed = async {
+            point!("hot.reclaim.before"?);
+            let reclaimed = self.store.reclaim(rows).await?;
+            point!("hot.reclaim.after"?);
+            Ok(reclaimed)
+        };
+        self.tell(tokio::time::timeout(self.patience, reclaimed).await);
     }
 
     fn tell(&self, answer: Result<Result<u64>, Elapsed>) {

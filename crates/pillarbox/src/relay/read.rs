@@ -9,6 +9,7 @@ use super::work::Progress;
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::observe::{Happening, Part};
+use crate::point::point;
 use crate::store::{Pending, Read};
 
 impl Engine {
@@ -22,10 +23,13 @@ impl Engine {
         let patience = self.settings.lease;
         let task = self.work.tasks.spawn(async move {
             let reading = async {
-                match read {
+                point!("read.before"?);
+                let rows = match read {
                     Wanted::Keys(read) => store.read_keys(&read).await,
                     Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
-                }
+                };
+                point!("read.after"?);
+                rows
             };
             let begun = instant();
             let rows = tokio::time::timeout(patience, reading).await;

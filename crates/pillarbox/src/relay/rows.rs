@@ -34,6 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hot::{HotEvents, HotLane, Mail};
 use crate::id::{Seq, ShardId, jitter};
 use crate::observe::{Happening, Observers, Part};
+use crate::point::point;
 use crate::retry::{Delivered, Judge};
 use crate::store::{Claim, Layout, Order, Pending, Store};
 use crate::wake::Wake;
@@ -173,6 +174,7 @@ impl RowEngine {
         self.work.writes.try_refused_again();
         self.tenure.leave();
         self.share();
+        point!("drain");
         loop {
             self.take_in_deliveries();
             self.start_writes();
@@ -234,6 +236,7 @@ impl RowEngine {
     fn take_hot(&mut self, first: Mail) {
         let (now, mut next) = (instant(), Some(first));
         while let Some(mail) = next {
+            point!("hot.taken");
             // What has a key is never registered where rows are claimed.
             if let Mail::Leased(event) = mail {
                 self.wait(Waiting::hot(event, now));
@@ -314,6 +317,7 @@ impl RowEngine {
     }
 
     fn judge(&mut self, UnderWay { job, tenure, room }: UnderWay, outcome: Outcome) {
+        point!("judge");
         let Outcome::Judgeable(outcome) = outcome else {
             self.observers.see(&Happening::NotStarted { event_id: job.event_id() });
             return self.work.writes.give_back([tenure.row]);

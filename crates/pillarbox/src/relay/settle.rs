@@ -8,6 +8,7 @@ use crate::clock::instant;
 use crate::error::{Error, Result};
 use crate::id::{Seq, ShardId};
 use crate::observe::{Happening, Observers, Part};
+use crate::point::point;
 use crate::store::{Settle, Settled, Store};
 
 /// What became of a batch of verdicts.
@@ -52,7 +53,9 @@ pub(super) async fn settle_for_sure(
 /// Writes a batch, and tells how long the database took.
 async fn write(store: &dyn Store, settle: &Settle, observers: &Observers) -> Result<Settled> {
     let start = instant();
+    point!("settle.before"?);
     let settled = store.settle(settle).await?;
+    point!("settle.after"?);
     let (rows, took) = (settled.applied.len(), instant() - start);
     observers.see(&Happening::Settled { rows, took });
     Ok(settled)

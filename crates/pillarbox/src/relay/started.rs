@@ -10,6 +10,7 @@ use super::lease::Heartbeat;
 use super::pause::Pauses;
 use super::rows::RowEngine;
 use crate::observe::{Happening, Part};
+use crate::point::point;
 use crate::tick::Tick;
 use crate::wake::Wake;
 
@@ -63,7 +64,13 @@ impl Started {
         ];
         self.engine.run(shutdown).await;
         drop(others);
-        let left = tokio::time::timeout(patience, store.leave(&tenure.owner)).await;
+        let leaving = async {
+            point!("leave.before"?);
+            let left = store.leave(&tenure.owner).await;
+            point!("leave.after"?);
+            left
+        };
+        let left = tokio::time::timeout(patience, leaving).await;
         let (owner, shards) = (Cow::Borrowed(&tenure.owner), tenure.shards().len());
         observers.see(&match left {
             Ok(Ok(())) => Happening::ShardsReleased { owner: owner.clone(), shards },

@@ -12,6 +12,7 @@ use tokio::task::Id;
 use super::read::no_answer;
 use crate::error::Result;
 use crate::id::Seq;
+use crate::point::point;
 use crate::store::{RowLease, Store, Suspects};
 use crate::verdict::Failure;
 
@@ -149,7 +150,13 @@ pub(super) async fn count(
     asked: &Suspects,
     patience: Duration,
 ) -> Result<Vec<(Seq, u32)>> {
-    let counted = tokio::time::timeout(patience, store.suspect(asked)).await;
+    let counting = async {
+        point!("count.before"?);
+        let counted = store.suspect(asked).await;
+        point!("count.after"?);
+        counted
+    };
+    let counted = tokio::time::timeout(patience, counting).await;
     counted.unwrap_or_else(|_| Err(no_answer()))
 }
 

@@ -11,6 +11,7 @@ use crate::clock::{Clock, Deadline, instant};
 use crate::error::Result;
 use crate::id::OwnerId;
 use crate::observe::{Happening, Observers, Part};
+use crate::point::point;
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::share::{Balance, Move, View};
 use crate::store::{Join, Layout, Lease, Member, Renewal, Store, Take};
@@ -33,7 +34,9 @@ impl Heartbeat {
     pub(in crate::relay) async fn join(&self) -> Result<()> {
         self.with_balance(|balance| *balance = Balance::new(self.length / 3, instant()));
         let deadline = Deadline::after(&*self.clock, self.length);
+        point!("join.before"?);
         self.store.join(&Join { lease: self.lease(), mode: self.layout.mode }).await?;
+        point!("join.after"?);
         self.tenure.renewed(deadline, self.length / 3);
         Ok(())
     }
@@ -101,7 +104,10 @@ impl Heartbeat {
     async fn renew(&self) -> Result<()> {
         // Counted from before the request: the database can only count from later.
         let deadline = Deadline::after(&*self.clock, self.length);
-        match self.store.renew(&self.lease()).await? {
+        point!("renew.before"?);
+        let renewal = self.store.renew(&self.lease()).await?;
+        point!("renew.after"?);
+        match renewal {
             Renewal::Kept => {
                 self.tenure.renewed(deadline, self.length / 3);
                 self.observers.see(&Happening::LeaseRenewed { owner: self.owner() });
@@ -124,7 +130,9 @@ impl Heartbeat {
         if drained.is_empty() {
             return Ok(());
         }
+        point!("release.before"?);
         self.store.release(&self.tenure.owner, &drained).await?;
+        point!("release.after"?);
         self.tenure.held().drained.retain(|holding| !drained.contains(holding));
         let (owner, shards) = (self.owner(), drained.len());
         self.observers.see(&Happening::ShardsReleased { owner, shards });
@@ -140,7 +148,9 @@ impl Heartbeat {
     async fn take(&self, most: u16) -> Result<()> {
         let held = self.tenure.held().owned();
         let take = Take { owner: self.tenure.owner.clone(), most, held };
+        point!("take.before"?);
         let taken = self.store.take(&take).await?;
+        point!("take.after"?);
         if taken.is_empty() {
             return Ok(());
         }

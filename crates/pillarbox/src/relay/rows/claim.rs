@@ -7,6 +7,7 @@ use super::{Progress, RowEngine};
 use crate::clock::{Deadline, instant};
 use crate::error::Result;
 use crate::observe::{Happening, Part};
+use crate::point::point;
 use crate::relay::read::no_answer;
 use crate::store::Pending;
 
@@ -25,7 +26,13 @@ impl RowEngine {
         // Counted from before the request: the database can only count from later.
         let until = Deadline::after(&*self.courier.clock, claim.length);
         let task = self.work.tasks.spawn(async move {
-            let claimed = tokio::time::timeout(claim.length, store.claim(&claim)).await;
+            let claiming = async {
+                point!("claim.before"?);
+                let rows = store.claim(&claim).await;
+                point!("claim.after"?);
+                rows
+            };
+            let claimed = tokio::time::timeout(claim.length, claiming).await;
             Progress::Claimed(until, claimed.unwrap_or_else(|_| Err(no_answer())))
         });
         self.work.claiming = Some(task.id());

@@ -6,6 +6,7 @@ use crate::clock::instant;
 use crate::error::Result;
 use crate::id::Seq;
 use crate::observe::{Happening, Observers};
+use crate::point::point;
 use crate::relay::number::NumberSet;
 use crate::relay::settle::{answered, give_up, split};
 use crate::store::{SettleRows, Store};
@@ -47,7 +48,9 @@ pub(super) async fn settle_for_sure(
 /// Writes a batch, and tells how long the database took.
 async fn write(store: &dyn Store, settle: &SettleRows, observers: &Observers) -> Result<Vec<Seq>> {
     let start = instant();
+    point!("rows.settle.before"?);
     let applied = store.settle_rows(settle).await?;
+    point!("rows.settle.after"?);
     let (rows, took) = (applied.len(), instant() - start);
     observers.see(&Happening::Settled { rows, took });
     Ok(applied)

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::hot::Room;
 use crate::id::Seq;
 use crate::observe::{Happening, Part};
+use crate::point::point;
 use crate::relay::job::Judged;
 use crate::relay::read::no_answer;
 use crate::store::{RenewRows, RowLease, SettleRows};
@@ -124,6 +125,7 @@ impl RowEngine {
     }
 
     pub(super) fn settled(&mut self, answer: &Answer) {
+        point!("rows.settle.taken");
         self.work.writes.settle = None;
         for decided in std::mem::take(&mut self.work.writes.settling) {
             let Judged { job, verdict } = &decided.judged;
@@ -161,7 +163,13 @@ impl RowEngine {
         let (store, owner) = (Arc::clone(&self.store), self.tenure.owner.clone());
         let (patience, observers) = (self.settings.lease, self.observers.clone());
         let task = self.work.tasks.spawn(async move {
-            let released = tokio::time::timeout(patience, store.release_rows(&owner, &rows)).await;
+            let releasing = async {
+                point!("rows.release.before"?);
+                let released = store.release_rows(&owner, &rows).await;
+                point!("rows.release.after"?);
+                released
+            };
+            let released = tokio::time::timeout(patience, releasing).await;
             if let Err(error) = released.unwrap_or_else(|_| Err(no_answer())) {
                 observers.see(&Happening::trouble(Part::Settle, &error));
             }
@@ -193,7 +201,13 @@ impl RowEngine {
         let until = Deadline::after(&*self.courier.clock, renew.length);
         let store = Arc::clone(&self.store);
         let task = self.work.tasks.spawn(async move {
-            let renewed = tokio::time::timeout(renew.length / 3, store.renew_rows(&renew)).await;
+            let renewing = async {
+                point!("rows.renew.before"?);
+                let kept = store.renew_rows(&renew).await;
+                point!("rows.renew.after"?);
+                kept
+            };
+            let renewed = tokio::time::timeout(renew.length / 3, renewing).await;
             Progress::Renewed(until, renewed.unwrap_or_else(|_| Err(no_answer())))
         });
         (self.work.writes.renewal, self.work.writes.renewing) = (Some(task.id()), tenures);

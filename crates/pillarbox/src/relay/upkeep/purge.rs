@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Lead, patiently};
 use crate::error::{Error, ErrorKind, Result};
 use crate::observe::{Happening, Observers};
+use crate::point::point;
 use crate::relay::Settings;
 use crate::store::{ClaimMode, Purge, Store};
 use crate::tick::Turn;
@@ -47,7 +48,13 @@ impl Purger {
                 turn = Ok(Turn::Idle);
                 break;
             }
-            match patiently(self.store.purge(purge)).await {
+            let purging = async {
+                point!("purge.before"?);
+                let gone = self.store.purge(purge).await;
+                point!("purge.after"?);
+                gone
+            };
+            match patiently(purging).await {
                 Ok(gone) if gone < u64::from(purge.limit) => {
                     rows += gone;
                     turn = Ok(Turn::Idle);

@@ -11,6 +11,7 @@ use super::{MysqlStore, migrate};
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
+use crate::point::point;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
@@ -132,6 +133,7 @@ pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result
         .execute(&mut *tx)
         .await?;
     sqlx::query(store.sql(change)).bind(&seqs).execute(&mut *tx).await?;
+    point!("operate.inside"?);
     tx.commit().await?;
     Ok(operation.ids.iter().filter(|id| done.remove(id.as_str())).cloned().collect())
 }
@@ -180,6 +182,7 @@ async fn purge_final(store: &MysqlStore, status: Status, purge: &Purge) -> Resul
         .bind(age)
         .execute(&mut *tx)
         .await?;
+    point!("purge.inside"?);
     tx.commit().await?;
     Ok(purged.rows_affected())
 }

@@ -7,6 +7,7 @@ use super::{MysqlStore, migrate::mode, sql};
 use crate::clock::micros;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, ShardId};
+use crate::point::point;
 use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
 
 pub(super) async fn join(store: &MysqlStore, join: &Join) -> Result<()> {
@@ -84,6 +85,7 @@ pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
     }
+    point!("take.inside"?);
     tx.commit().await?;
     let next = |holding: Holding| Holding { epoch: Epoch(holding.epoch.0 + 1), ..holding };
     Ok(free.into_iter().map(next).collect())
@@ -111,6 +113,7 @@ pub(super) async fn leave(store: &MysqlStore, owner: &OwnerId) -> Result<()> {
     sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::RELEASE_ALL)).bind(owner.as_str()).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::REMOVE_OWNER)).bind(owner.as_str()).execute(&mut *tx).await?;
+    point!("leave.inside"?);
     tx.commit().await?;
     Ok(())
 }

@@ -5,6 +5,7 @@ use sqlx::{AssertSqlSafe, MySqlConnection, Row as _, mysql::MySqlRow};
 
 use super::{MysqlStore, server, sql};
 use crate::error::{Error, ErrorKind, Result};
+use crate::point::point;
 use crate::store::mode::refuse_living;
 use crate::store::{Layout, Mode, schema};
 
@@ -32,10 +33,13 @@ pub(super) async fn migrate(store: &MysqlStore) -> Result<()> {
     sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *connection).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *connection).await?;
     schema::refuse_newer(done, MIGRATIONS.len())?;
+    point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         let migration = store.tables.render(migration).replace("{nopad}", server.nopad());
         sqlx::raw_sql(AssertSqlSafe(migration)).execute(&mut *connection).await?;
+        point!("migrate.inside"?);
         sqlx::query(store.sql(NOTE_VERSION)).bind(version).execute(&mut *connection).await?;
+        point!("migrate.noted"?);
     }
     connection.close().await?;
     Ok(())

@@ -8,6 +8,7 @@ use sqlx::MySql;
 use super::{MysqlStore, sql};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
+use crate::point::point;
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
 use crate::store::{Settle, Settled, Settlement};
@@ -29,6 +30,7 @@ pub(super) async fn settle(store: &MysqlStore, settle: &Settle) -> Result<Settle
         let batch = settle.settlements.iter().filter(is_held).map(Line::from).collect();
         let batch = Batch { lines: batch, leased_to: None };
         if let Some(applied) = batch.write(store, &mut tx, look).await? {
+            point!("settle.inside"?);
             tx.commit().await?;
             let refused = fences.keys().filter(|shard| !held.contains(shard)).copied().collect();
             return Ok(Settled { applied, refused });

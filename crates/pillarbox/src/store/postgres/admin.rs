@@ -11,6 +11,7 @@ use super::{PostgresStore, migrate};
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
+use crate::point::point;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
@@ -169,6 +170,7 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
         .bind(i64::from(purge.limit))
         .execute(&mut *tx)
         .await?;
+    point!("purge.inside"?);
     tx.commit().await?;
     Ok(purged.rows_affected())
 }

@@ -6,6 +6,7 @@ use super::{PostgresStore, migrate::mode, sql};
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
+use crate::point::point;
 use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
 
 pub(super) async fn join(store: &PostgresStore, join: &Join) -> Result<()> {
@@ -78,6 +79,7 @@ pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holdi
             });
         }
     }
+    point!("take.inside"?);
     tx.commit().await?;
     Ok(taken)
 }
@@ -115,6 +117,7 @@ pub(super) async fn leave(store: &PostgresStore, owner: &OwnerId) -> Result<()> 
         .bind(owner.as_str())
         .execute(&mut *tx)
         .await?;
+    point!("leave.inside"?);
     tx.commit().await?;
     Ok(())
 }

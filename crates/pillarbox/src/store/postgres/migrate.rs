@@ -4,6 +4,7 @@ use sqlx::{Row as _, postgres::PgRow};
 
 use super::{PostgresStore, sql};
 use crate::error::{Error, ErrorKind, Result};
+use crate::point::point;
 use crate::store::mode::refuse_living;
 use crate::store::{Layout, Mode, schema};
 
@@ -37,13 +38,16 @@ pub(super) async fn migrate(store: &PostgresStore) -> Result<()> {
         .fetch_one(&mut *tx)
         .await?;
     schema::refuse_newer(done, MIGRATIONS.len())?;
+    point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         sqlx::raw_sql(store.sql(migration)).execute(&mut *tx).await?;
+        point!("migrate.inside"?);
         sqlx::query(store.sql(NOTE_VERSION))
             .persistent(store.named)
             .bind(version)
             .execute(&mut *tx)
             .await?;
+        point!("migrate.noted"?);
     }
     tx.commit().await?;
     Ok(())

@@ -13,6 +13,7 @@ use super::sql::admin as sql;
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId};
+use crate::point::point;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
@@ -121,6 +122,7 @@ pub(super) async fn operate(store: &SqliteStore, operation: &Operation) -> Resul
         .fetch_all(&mut *tx)
         .await?;
     sqlx::query(store.sql(change)).bind(&ids).execute(&mut *tx).await?;
+    point!("operate.inside"?);
     tx.commit().await?;
     let mut noted: HashSet<String> = noted.into_iter().collect();
     Ok(operation.ids.iter().filter(|id| noted.remove(id.as_str())).cloned().collect())
@@ -166,6 +168,7 @@ pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
         .bind(i64::from(purge.limit))
         .execute(&mut *tx)
         .await?;
+    point!("purge.inside"?);
     tx.commit().await?;
     Ok(purged.rows_affected())
 }

@@ -8,6 +8,7 @@ use super::{SqliteStore, sql};
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
+use crate::point::point;
 use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
 
 /// In one transaction, so that the mode cannot be changed in between.
@@ -72,6 +73,7 @@ pub(super) async fn take(store: &SqliteStore, take: &Take) -> Result<Vec<Holding
             });
         }
     }
+    point!("take.inside"?);
     tx.commit().await?;
     Ok(taken)
 }
@@ -98,6 +100,7 @@ pub(super) async fn leave(store: &SqliteStore, owner: &OwnerId) -> Result<()> {
     let mut tx = store.begin().await?;
     sqlx::query(store.sql(sql::RELEASE_ALL)).bind(owner.as_str()).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::REMOVE_OWNER)).bind(owner.as_str()).execute(&mut *tx).await?;
+    point!("leave.inside"?);
     tx.commit().await?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use sqlx::{Row as _, Sqlite};
 
 use super::{SqliteStore, sql};
 use crate::error::Result;
+use crate::point::point;
 use crate::pooled::PooledTx;
 use crate::store::mode::refuse_living;
 use crate::store::{Layout, Mode, schema};
@@ -25,9 +26,12 @@ pub(super) async fn migrate(store: &SqliteStore) -> Result<()> {
     sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *tx).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *tx).await?;
     schema::refuse_newer(done, MIGRATIONS.len())?;
+    point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         sqlx::raw_sql(store.sql(migration)).execute(&mut *tx).await?;
+        point!("migrate.inside"?);
         sqlx::query(store.sql(NOTE_VERSION)).bind(version).execute(&mut *tx).await?;
+        point!("migrate.noted"?);
     }
     tx.commit().await?;
     Ok(())

@@ -7,6 +7,7 @@ use sqlx::Sqlite;
 use super::{SqliteStore, sql};
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
+use crate::point::point;
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
 use crate::store::{Settle, Settled};
@@ -111,6 +112,7 @@ impl<'a> Batch<'a> {
                 return Ok(false);
             }
         }
+        point!("settle.inside"?);
         tx.commit().await?;
         Ok(true)
     }
