@@ -188,6 +188,33 @@ impl Bank {
         Ok(())
     }
 
+    /// The same in a transaction of sqlx's own, whose end the outbox does not see.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn step_by_hand(&self, outbox: &Outbox, accounts: &[i64], fate: Fate) -> Result<()> {
+        let count = self.sql("update account set n = n + 1, g = g + 1 where id = $1");
+        let look = self.sql("select n from account where id = $1");
+        on_pool!(self, pool => {
+            let mut tx = pool.begin().await?;
+            for account in accounts {
+                let count = sqlx::query(sqlx::AssertSqlSafe(count.clone())).bind(account);
+                count.execute(&mut *tx).await?;
+                let look = sqlx::query_scalar(sqlx::AssertSqlSafe(look.clone())).bind(account);
+                let n = look.fetch_one(&mut *tx).await?;
+                outbox.emit(&mut tx, &Step { account: *account, n }).await?;
+                outbox.emit(&mut tx, &Glimpse { account: *account, n }).await?;
+            }
+            match fate {
+                Fate::Commit => tx.commit().await?,
+                Fate::Rollback => tx.rollback().await?,
+                Fate::Drop => drop(tx),
+            }
+        });
+        outbox.wake();
+        Ok(())
+    }
+
     /// Does what the plan says, then commits or takes back. What is taken back on purpose says so
     /// by its count, which is below one.
     ///

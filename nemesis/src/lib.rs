@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod actor;
 pub mod audit;
 pub mod bank;
 pub mod bouncer;

@@ -1,7 +1,8 @@
 //! `nemesis show [--quick] [--store NAME]… [--seed N] [--seconds N] [--kills N] [--relays N]
 //! [--json FILE] [show…]` tries to break the promise.
 //!
-//! `nemesis relay ORDERS` and `nemesis write ORDERS` are the processes it starts.
+//! `nemesis relay ORDERS`, `nemesis write ORDERS` and the [roles](actor::ROLES) of actors are the
+//! processes it starts.
 
 #![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
@@ -12,7 +13,7 @@ use nemesis::place::Server;
 use nemesis::process::Program;
 use nemesis::show::{Scale, Set, Show};
 use nemesis::table::{Finding, json, text};
-use nemesis::{Result, relay};
+use nemesis::{Result, actor, relay};
 use serde_json::Value;
 
 const USAGE: &str = "usage: nemesis show [--quick] [--store NAME] [--seed N] [--seconds N] \
@@ -43,6 +44,9 @@ async fn run(args: &[String]) -> Result<ExitCode> {
             relay::run(serde_json::from_str(orders)?).await?;
         }
         [role, orders] if role == "write" => relay::write(serde_json::from_str(orders)?).await?,
+        [role, orders] if actor::ROLES.contains(&role.as_str()) => {
+            actor::run(role, serde_json::from_str(orders)?).await?;
+        }
         [role, options @ ..] if role == "show" => return show(&Options::parse(options)?).await,
         _ => return Err(USAGE.into()),
     }

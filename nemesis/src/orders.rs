@@ -71,6 +71,15 @@ pub enum Manner {
     Plain,
     /// Takes this many microseconds first.
     Slow(u64),
+    /// After so many milliseconds it has an effect on the account, once by way of an inbox; every other
+    /// glimpse of an account fails for good as long as nothing is [healed](crate::place::healed), or
+    /// none.
+    Scripted {
+        /// How long it takes first.
+        rest: u64,
+        /// Whether some fail.
+        fails: bool,
+    },
 }
 
 /// What a process writes.

@@ -91,6 +91,17 @@ impl Place {
     /// # Errors
     /// When the database says no.
     pub async fn open(server: Server, base: &str, name: &str, accounts: i64) -> Result<Self> {
+        let place = Self::bare(server, base, name).await?;
+        place.store.migrate().await?;
+        place.bank.prepare(accounts).await?;
+        Ok(place)
+    }
+
+    /// Opens an empty place without a table.
+    ///
+    /// # Errors
+    /// When the database says no.
+    pub async fn bare(server: Server, base: &str, name: &str) -> Result<Self> {
         let name = format!("nemesis_{name}_{}", std::process::id());
         let dir = std::env::temp_dir().join(format!("pillarbox-{}-{name}", server.name()));
         fs::create_dir_all(&dir)?;
@@ -99,7 +110,7 @@ impl Place {
             Server::Mysql => Self::database(base, &name).await?,
             Server::Sqlite => (format!("sqlite://{}", dir.join("bank.db").display()), None),
         };
-        Self { server, dir, undo, ..Self::at(url).await? }.prepared(accounts).await
+        Ok(Self { server, dir, undo, ..Self::at(url).await? })
     }
 
     /// The same with its tables on a small disk.

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -163,6 +164,28 @@ impl Process {
             return Ok(());
         }
         Err(format!("{} ended with {status}, see relay.err", self.life).into())
+    }
+
+    /// Waits until it is gone, killed by a signal.
+    ///
+    /// # Errors
+    /// When it does not end in time, or not like this.
+    pub async fn died(&mut self) -> Result {
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
+        match status.signal() {
+            Some(9) => Ok(()),
+            _ => Err(format!("{} was not killed, it ended with {status}", self.life).into()),
+        }
+    }
+
+    /// Whether it is paused.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn stands_still(&self) -> Result<bool> {
+        let pid = self.child.id().ok_or("the process has ended")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        Ok(status.lines().any(|line| line.starts_with("State:\tT")))
     }
 
     /// How much memory it has, in KiB.

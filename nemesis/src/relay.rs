@@ -135,10 +135,31 @@ impl Ear {
     }
 
     async fn hear(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
-        if let Manner::Slow(micros) = self.manner {
-            tokio::time::sleep(Duration::from_micros(micros)).await;
+        match self.manner {
+            Manner::Plain => {}
+            Manner::Slow(micros) => tokio::time::sleep(Duration::from_micros(micros)).await,
+            Manner::Scripted { rest, fails } => {
+                tokio::time::sleep(Duration::from_millis(rest)).await;
+                self.follow_script(entry, fails).await?;
+            }
         }
         Ok(self.log.note(entry)?)
+    }
+
+    async fn follow_script(
+        &self,
+        entry: &Entry<'_>,
+        fails: bool,
+    ) -> std::result::Result<(), Failure> {
+        let (Entry::Step { id, account, .. } | Entry::Glimpse { id, account, .. }) = *entry else {
+            return Ok(());
+        };
+        let is_to_fail = matches!(entry, Entry::Glimpse { n, .. } if fails && n % 2 == 0);
+        if is_to_fail && !self.healed.exists() {
+            return Err(Failure::dead("fails by order"));
+        }
+        let booked = self.bank.book(&self.inbox, id, account, 0).await;
+        booked.map_err(|error| Failure::defer(AGAIN, error))
     }
 
     /// Looks whether it came as it was emitted and not too early, has its effect, and notes it.

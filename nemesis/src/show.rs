@@ -4,6 +4,8 @@ mod clocks;
 mod disk;
 mod faults;
 mod handover;
+#[cfg(feature = "crash-points")]
+mod matrix;
 mod memory;
 mod neighbour;
 mod pooler;
@@ -71,6 +73,8 @@ pub enum Show {
     Backlog,
     /// Connections cut at every chunk.
     Sweep,
+    /// A crash at every named point.
+    Matrix,
     /// Everything at once.
     Storm,
     /// A disk that is full, again and again.
@@ -79,7 +83,7 @@ pub enum Show {
 
 impl Show {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Faults,
         Self::Calm,
         Self::Rolling,
@@ -91,6 +95,7 @@ impl Show {
         Self::Memory,
         Self::Backlog,
         Self::Sweep,
+        Self::Matrix,
         Self::Storm,
         Self::Disk,
     ];
@@ -109,6 +114,7 @@ impl Show {
             Self::Memory => "memory",
             Self::Backlog => "backlog",
             Self::Sweep => "sweep",
+            Self::Matrix => "matrix",
             Self::Storm => "storm",
             Self::Disk => "disk",
         }
@@ -151,6 +157,7 @@ impl Show {
             Self::Memory => memory::flat(&stage).await,
             Self::Backlog => memory::backlog(&stage).await,
             Self::Sweep => sweep::run(&stage).await,
+            Self::Matrix => crashes(&stage).await,
             Self::Storm => storm::run(&stage).await,
             Self::Disk => disk::run(&stage).await,
         };
@@ -159,6 +166,17 @@ impl Show {
         stage.close(&found).await?;
         Ok(found)
     }
+}
+
+#[cfg(feature = "crash-points")]
+async fn crashes(stage: &Stage) -> Result<Vec<Finding>> {
+    matrix::run(stage).await
+}
+
+#[cfg(not(feature = "crash-points"))]
+#[expect(clippy::unused_async, reason = "stands in for one that waits")]
+async fn crashes(_: &Stage) -> Result<Vec<Finding>> {
+    Err("there are no crash points in this build: build it with `--features crash-points`".into())
 }
 
 fn skip(reason: &str) -> Result<Vec<Finding>> {

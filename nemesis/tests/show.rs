@@ -54,6 +54,13 @@ mod show {
         a_full_disk_under_postgres_breaks_no_promise: Disk on Postgres,
         a_full_disk_under_sqlite_breaks_no_promise: Disk on Sqlite,
     }
+
+    #[cfg(feature = "crash-points")]
+    shows! {
+        a_crash_at_any_point_on_postgres_breaks_no_promise: Matrix on Postgres,
+        a_crash_at_any_point_on_mysql_breaks_no_promise: Matrix on Mysql,
+        a_crash_at_any_point_on_sqlite_breaks_no_promise: Matrix on Sqlite,
+    }
 }
 
 async fn promises_hold(show: Show, server: Server) {

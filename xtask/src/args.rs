@@ -23,9 +23,9 @@ usage: cargo xtask <command>
   nemesis [--quick] [--store NAME] [--seed N] [--seconds N] [--kills N] [--relays N]
           [--json FILE] [show…]           kills, pauses, restarts, slow and broken listeners, clocks
                                           apart, a pooler, a network that fails, a server that is
-                                          killed, a full disk: what is lost, what comes twice, what
-                                          slows. With --seconds a storm of all of it for so long,
-                                          with --kills one of that many kills
+                                          killed, a full disk, a crash at every step: what is lost,
+                                          what comes twice, what slows. With --seconds a storm of all
+                                          of it for so long, with --kills one of that many kills
   model                                   the protocol in every order of steps, as it is and with each
                                           rule broken
   mutants [name]                          builds that are broken on purpose, and what notices them

@@ -13,7 +13,7 @@ const REVIVE: &str = "PILLARBOX_REVIVE";
 /// `cargo xtask nemesis`.
 pub(crate) fn run(options: &NemesisOptions) -> Result {
     let mut steps = Steps::default();
-    steps.run("build", cargo("build --release -p nemesis"))?;
+    steps.run("build", cargo("build --release -p nemesis --features crash-points"))?;
     let target = Metadata::load()?.target_directory()?;
     let mut services = Services::up(options.after)?;
 

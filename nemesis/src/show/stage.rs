@@ -19,6 +19,8 @@ use crate::table::{Finding, Verdict};
 pub struct Stage {
     /// Its database and directory.
     pub place: Place,
+    /// Where its server is, for a show that needs more places.
+    pub base: String,
     /// How much of it.
     pub scale: Scale,
     /// Whom to kill, and when.
@@ -45,9 +47,9 @@ impl Stage {
             Show::Pooler => Place::behind_pooler(&set.base, show.name(), accounts).await?,
             _ => Place::open(set.server, &set.base, show.name(), accounts).await?,
         };
-        let program = set.program.clone();
+        let (base, program) = (set.base.clone(), set.program.clone());
         let Set { scale, seed, seconds, kills, relays, .. } = *set;
-        Ok(Self { place, scale, seed, seconds, kills, relays, program, accounts })
+        Ok(Self { place, base, scale, seed, seconds, kills, relays, program, accounts })
     }
 
     /// Kept if something is wrong with what was found, to be looked at.

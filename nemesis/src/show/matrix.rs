@@ -1,0 +1,184 @@
+//! The crash matrix: at every named point a process is killed, panics, meets an error, or stands
+//! still for longer than its lease. Each case has a database of its own and is counted by itself.
+
+mod case;
+mod play;
+mod scene;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pillarbox::point::POINTS;
+use tokio::task::{JoinSet, LocalSet};
+
+use self::case::{Case, Crash, Outcome, Played, Wrong};
+use self::scene::{MAX_UNSETTLED, Scene, is_there, scenes};
+use super::stage::{Stage, now};
+use crate::Result;
+use crate::chance::Chance;
+use crate::check::Report;
+use crate::place::Server;
+use crate::table::Finding;
+
+/// Names the points to look at, by how they begin; without it, all of them count.
+const ONLY: &str = "PILLARBOX_POINT";
+
+/// So many cases side by side: most of a case is waiting for a lease to end.
+const AT_ONCE: usize = 4;
+
+pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
+    let server = stage.place.server;
+    let all = cases(server);
+    let mut chosen = all.clone();
+    if let Ok(only) = std::env::var(ONLY) {
+        chosen.retain(|case| case.point.name.starts_with(&only));
+    } else {
+        // A part of them is another part with another seed.
+        let (part, mut chance) = (stage.scale.pick(16, 4, 1), Chance::new(stage.seed));
+        chosen.retain(|_| chance.below(part) == 0);
+    }
+    let is_whole = chosen.len() == all.len();
+    let mut matrix = Matrix { results: Vec::new(), is_whole, slowest: Duration::ZERO };
+    LocalSet::new().run_until(matrix.play(stage, chosen)).await?;
+    Ok(matrix.findings())
+}
+
+/// Every point in every scene that passes it, with every crash that can happen there.
+fn cases(server: Server) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for point in POINTS.iter().filter(|point| is_there(point.name, server)) {
+        for (scene, nth) in scenes(point.name) {
+            let crashes = Crash::ALL.into_iter().filter(|it| point.fails || *it != Crash::Error);
+            let case = |crash| Case { point: *point, scene: *scene, nth: *nth, crash };
+            cases.extend(crashes.map(case));
+        }
+    }
+    cases
+}
+
+/// What came out of which case.
+struct Matrix {
+    results: Vec<(Case, Played<Outcome>)>,
+    /// Whether that is every case there is.
+    is_whole: bool,
+    slowest: Duration,
+}
+
+impl Matrix {
+    async fn play(&mut self, stage: &Stage, cases: Vec<Case>) -> Result {
+        let mut under_way = JoinSet::new();
+        for (number, case) in cases.into_iter().enumerate() {
+            if under_way.len() >= AT_ONCE {
+                self.take_in(under_way.join_next().await.ok_or("nothing is under way")??);
+            }
+            let (server, base) = (stage.place.server, stage.base.clone());
+            let program = stage.program.clone();
+            under_way.spawn_local(async move {
+                let begun = now();
+                (case, case.play(server, base, number, program).await, begun.elapsed())
+            });
+        }
+        while let Some(played) = under_way.join_next().await {
+            self.take_in(played?);
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, (case, played, took): (Case, Played<Outcome>, Duration)) {
+        self.slowest = self.slowest.max(took);
+        self.results.push((case, played));
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut found = vec![Finding::told("point", cells(Crash::ALL.map(Crash::name)))];
+        for point in POINTS {
+            for (scene, _) in scenes(point.name) {
+                found.extend(self.line(point.name, *scene));
+            }
+        }
+        found.extend(self.results.iter().filter_map(wrong));
+        found.extend(self.totals());
+        found.push(self.fenced());
+        found
+    }
+
+    /// What each crash at one point came to in one scene.
+    fn line(&self, point: &'static str, scene: Scene) -> Option<Finding> {
+        let played =
+            self.results.iter().filter(|(it, _)| it.point.name == point && it.scene == scene);
+        let played: Vec<_> = played.collect();
+        let word = |crash: Crash| match played.iter().find(|(it, _)| it.crash == crash) {
+            None => "-",
+            Some((_, Ok(_))) => "ok",
+            Some((_, Err(Wrong::Invalid(_)))) => "INVALID",
+            Some((_, Err(Wrong::Broken(_)))) => "BROKEN",
+        };
+        if played.is_empty() {
+            return None;
+        }
+        let is_well = played.iter().all(|(_, outcome)| outcome.is_ok());
+        let what = format!("{point}, {}", scene.name());
+        Some(Finding::promise(what, cells(Crash::ALL.map(word)), "", is_well))
+    }
+
+    /// Among all pauses some must have been outlasted by a verdict.
+    fn fenced(&self) -> Finding {
+        let what = "late verdicts fenced";
+        let fenced = self.results.iter().filter_map(|(_, it)| it.as_ref().ok());
+        let fenced = fenced.map(|it| it.report.fenced).sum();
+        let found =
+            if self.is_whole { Finding::fired(what, fenced) } else { Finding::told(what, fenced) };
+        found.key("fenced")
+    }
+
+    fn points(&self) -> usize {
+        let points: BTreeSet<&str> = self.results.iter().map(|(it, _)| it.point.name).collect();
+        points.len()
+    }
+
+    fn totals(&self) -> Vec<Finding> {
+        let well: Vec<&Outcome> =
+            self.results.iter().filter_map(|(_, it)| it.as_ref().ok()).collect();
+        let sum = |of: fn(&Report) -> usize| well.iter().map(|it| of(&it.report)).sum::<usize>();
+        let worst = well.iter().map(|it| it.report.worst).max().unwrap_or(0);
+        let bound = MAX_UNSETTLED as usize;
+        let count = |is: fn(&Wrong) -> bool| {
+            self.results.iter().filter_map(|(_, it)| it.as_ref().err()).filter(|it| is(it)).count()
+        };
+        vec![
+            Finding::told("points", self.points()).key("points"),
+            Finding::fired("cases", self.results.len()).key("cases"),
+            Finding::none("cases in which the crash did not happen", count(is_invalid))
+                .key("invalid"),
+            Finding::none("cases in which a promise was broken", count(|it| !is_invalid(it)))
+                .key("broken"),
+            Finding::told("events committed", sum(|it| it.committed)).key("events"),
+            Finding::told("of them hot", sum(|it| usize::try_from(it.hot).unwrap_or(0))).key("hot"),
+            Finding::told("duplicates", sum(|it| it.duplicates)).key("duplicates"),
+            Finding::promise(
+                "most duplicates of one crash",
+                worst,
+                &format!("<= {bound}"),
+                worst <= bound,
+            )
+            .key("duplicates_of_one_fault"),
+            Finding::told("slowest case, in ms", self.slowest.as_millis()).key("slowest_ms"),
+        ]
+    }
+}
+
+fn wrong((case, played): &(Case, Played<Outcome>)) -> Option<Finding> {
+    let (Wrong::Invalid(why) | Wrong::Broken(why)) = played.as_ref().err()?;
+    let Case { point, scene, crash, .. } = case;
+    let what = format!("{}, {}, {}: {why}", point.name, scene.name(), crash.name());
+    Some(Finding::promise(what, "", "", false))
+}
+
+const fn is_invalid(wrong: &Wrong) -> bool {
+    matches!(wrong, Wrong::Invalid(_))
+}
+
+/// Words in columns.
+fn cells(words: [&str; 4]) -> String {
+    words.map(|word| format!("{word:>7}")).join(" ")
+}
