@@ -124,7 +124,10 @@ impl<K> Crew<K> {
 
 impl<K> Drop for Crew<K> {
     fn drop(&mut self) {
-        self.shared.state().tasks.abort_all();
+        let mut state = self.shared.state();
+        // A task in the middle of a call ends only after it, and must find nobody to pass its turn to.
+        state.queue.clear();
+        state.tasks.abort_all();
     }
 }
 

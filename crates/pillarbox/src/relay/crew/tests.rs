@@ -168,3 +168,29 @@ async fn dropped_it_stops_what_is_under_way() {
 
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn dropped_while_a_listener_is_called_it_calls_no_other() {
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (dropped, drops) = std::sync::mpsc::channel();
+    let drops = Arc::new(Mutex::new(drops));
+    let mut crew = crew(move |_| {
+        begun.send(()).unwrap();
+        drops.lock().unwrap().recv_timeout(SOON).expect("the crew is dropped");
+        std::future::pending()
+    });
+    let courier = Arc::clone(&crew.shared.courier);
+    start(&mut crew, 0..2);
+    begins.recv_timeout(SOON).expect("the first is called");
+
+    drop(crew);
+    dropped.send(()).unwrap();
+
+    let ended = async {
+        while Arc::strong_count(&courier) > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, ended).await.expect("its tasks end");
+    assert!(begins.try_recv().is_err(), "another was called");
+}
