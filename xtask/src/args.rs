@@ -28,6 +28,9 @@ usage: cargo xtask <command>
                                           of it for so long, with --kills one of that many kills
   model                                   the protocol in every order of steps, as it is and with each
                                           rule broken
+  shuttle [--schedules N] [--seed N] [--block N] [word…]
+                                          the dispatcher in many orders of its threads' steps, 100 000
+                                          in all; words: a part of a case's name
   mutants [name]                          builds that are broken on purpose, and what notices them
   fuzz [--seconds N] [target…]            texts from outside, changed by libFuzzer for so long each
                                           (60 s)
@@ -48,6 +51,8 @@ pub(crate) enum Task {
     Bench(BenchOptions),
     Nemesis(NemesisOptions),
     Model,
+    /// Options and cases, as the program itself reads them.
+    Shuttle(Vec<String>),
     Mutants(MutantsOptions),
     Fuzz(FuzzOptions),
     Services(Action),
@@ -137,6 +142,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
         "bench" => bench(args).map(Task::Bench),
         "nemesis" => Ok(Task::Nemesis(nemesis(args))),
         "model" => nothing_more(args).map(|()| Task::Model),
+        "shuttle" => Ok(Task::Shuttle(args.collect())),
         "mutants" => test(args).map(|options| Task::Mutants(options.into())),
         "fuzz" => fuzz(args).map(Task::Fuzz),
         "services" => services(args).map(Task::Services),

@@ -21,6 +21,7 @@ const CRASH_POINTS: &str = "PILLARBOX_CRASH_AT";
 /// Runs every check, stopping at the first that fails.
 pub(crate) fn run(steps: &mut Steps) -> Result {
     steps.run("fmt", cargo("fmt --all --check"))?;
+    steps.run("fmt schedules", cargo("fmt --manifest-path schedules/Cargo.toml --all --check"))?;
     steps.run("clippy", cargo("clippy --workspace --all-targets --all-features -- -D warnings"))?;
     let mut doc = cargo("doc --workspace --no-deps --all-features");
     doc.env("RUSTDOCFLAGS", "-D warnings");

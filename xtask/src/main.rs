@@ -16,6 +16,7 @@ mod model;
 mod mutants;
 mod nemesis;
 mod services;
+mod shuttle;
 mod step;
 mod table;
 mod test;
@@ -51,6 +52,7 @@ fn run(task: Task) -> Result {
         Task::Bench(options) => bench::run(&options),
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Model => model::run(),
+        Task::Shuttle(words) => shuttle::run(&words),
         Task::Mutants(options) => mutants::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Services(action) => services::run(action),

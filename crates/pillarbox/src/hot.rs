@@ -10,7 +10,7 @@ mod tests;
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -21,6 +21,7 @@ use crate::clock::{Clock, Deadline};
 use crate::envelope::Envelope;
 use crate::id::{Epoch, OwnerId, Seq, ShardId};
 use crate::observe::{Happening, Observers};
+use crate::sync::RwLock;
 use crate::tx::{Hot, Place};
 
 /// Bytes of payload that may be in the lane.

@@ -169,8 +169,15 @@ impl Seq {
 pub struct Token(pub i32);
 
 /// A random factor in `0.5..1.5`, to keep retries from marching in step.
+#[cfg(not(shuttle))]
 pub(crate) fn jitter() -> f64 {
     f64::from(dice::<u32>()) / f64::from(u32::MAX) + 0.5
+}
+
+/// The same, as the schedule says: with the same seed it is the same.
+#[cfg(shuttle)]
+pub(crate) fn jitter() -> f64 {
+    shuttle::rand::Rng::gen_range(&mut shuttle::rand::thread_rng(), 0.5..=1.5)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the room that may throw dice")]

@@ -27,6 +27,7 @@ mod pooled;
 mod relay;
 mod retry;
 pub mod store;
+mod sync;
 mod table;
 pub mod tick;
 pub mod tx;
@@ -54,6 +55,8 @@ pub use self::id::{Epoch, EventId, MAX_EVENT_ID, OwnerId, Seq, ShardId, Token};
 pub use self::inbox::{Inbox, MAX_CONSUMER, MAX_INBOX_ID, MAX_SOURCE};
 pub use self::listen::{Cx, Listener, Listeners, Pattern, Unroutable};
 pub use self::observe::Observer;
+#[cfg(shuttle)]
+pub use self::relay::schedules;
 pub use self::relay::{
     Relay, RelayHandle, Settings as RelaySettings, Upkeep, WriterHandle, WriterOnly,
 };

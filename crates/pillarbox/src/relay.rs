@@ -18,6 +18,8 @@ mod read;
 mod ready;
 mod routes;
 mod rows;
+#[cfg(shuttle)]
+pub mod schedules;
 mod settings;
 mod settle;
 mod share;

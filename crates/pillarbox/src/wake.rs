@@ -1,11 +1,10 @@
 //! The wake: a hint that there is something to read, never more than that.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
+
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Tells the relay of this process, and by way of it others, that events were committed.
 ///

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Rooms from the ground up. A room imports rooms on lower floors, none beside or above it.
 const FLOORS: &[(&str, u8)] = &[
+    ("sync", 0),
     ("error", 0),
     ("clock", 0),
     ("id", 0),

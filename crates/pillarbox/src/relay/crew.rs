@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::{any::Any, mem, time::Duration};
 
@@ -24,6 +24,7 @@ use super::deliver::{Courier, Outcome, Under};
 use super::number::NumberMap;
 use crate::clock::instant;
 use crate::envelope::{BadRow, Envelope};
+use crate::sync::{Mutex, MutexGuard};
 use crate::verdict::Failure;
 
 /// As many events in a row, or as long, before the engine hears of them.

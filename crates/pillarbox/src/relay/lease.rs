@@ -6,7 +6,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use crate::clock::{Clock, Deadline, instant};
 use crate::hot::Holds;
 use crate::id::{Epoch, OwnerId, ShardId};
 use crate::store::{Holding, Origin};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What this relay holds, shared between the task that renews it and the one that relies on it.
 #[derive(Debug)]
