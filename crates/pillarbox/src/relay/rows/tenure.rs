@@ -6,6 +6,8 @@ use std::{
 };
 
 use crate::clock::{Clock, Deadline};
+use crate::id::{Seq, Token};
+use crate::relay::number::{NumberMap, NumberSet};
 use crate::store::RowLease;
 
 /// A row in hand, shared between the engine that renews its lease and the delivery that relies on
@@ -47,11 +49,31 @@ impl RowTenure {
     }
 }
 
+/// Prolongs the tenures of rows that were kept, and loses the others.
+///
+/// A row whose lease ran out and that was claimed again is in hand twice for a while. What was kept
+/// of it is the last claim, which has the highest token.
+pub(super) fn renew(tenures: &[Arc<RowTenure>], kept: &[Seq], until: Deadline) {
+    let kept: NumberSet<Seq> = kept.iter().copied().collect();
+    let mut last: NumberMap<Seq, Token> = NumberMap::default();
+    for RowLease { seq, token, .. } in tenures.iter().map(|tenure| tenure.row) {
+        last.entry(seq).and_modify(|last| *last = token.max(*last)).or_insert(token);
+    }
+    for tenure in tenures {
+        let RowLease { seq, token, .. } = tenure.row;
+        if kept.contains(&seq) && last.get(&seq) == Some(&token) {
+            tenure.prolong(until);
+        } else {
+            tenure.lose();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
-    use crate::id::{Seq, ShardId, Token};
+    use crate::id::ShardId;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -79,5 +101,22 @@ mod tests {
         tenure.prolong(Deadline::after(&SystemClock, SECOND * 10));
 
         assert!(tenure.is_lost() && !tenure.is_live(&SystemClock, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_row_in_hand_twice_is_kept_by_its_last_claim() {
+        let until = Deadline::after(&SystemClock, SECOND);
+        let claim = |token| {
+            let row = RowLease { shard: ShardId(0), seq: Seq(1), token: Token(token) };
+            RowTenure::new(row, until)
+        };
+        let (lapsed, claimed) = (claim(1), claim(2));
+
+        renew(&[Arc::clone(&lapsed), Arc::clone(&claimed)], &[Seq(1)], until);
+        assert!(lapsed.is_lost());
+        assert!(!claimed.is_lost());
+
+        renew(&[Arc::clone(&claimed)], &[], until);
+        assert!(claimed.is_lost());
     }
 }

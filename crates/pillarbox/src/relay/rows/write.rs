@@ -6,7 +6,7 @@ use tokio::task::Id;
 use tokio::time::Instant;
 
 use super::settle::{self, Answer};
-use super::tenure::RowTenure;
+use super::tenure::{self, RowTenure};
 use super::{Progress, RowEngine};
 use crate::clock::{Deadline, instant};
 use crate::error::Result;
@@ -227,7 +227,7 @@ impl RowEngine {
     pub(super) fn renewed(&mut self, until: Deadline, kept: Result<Vec<Seq>>) {
         self.work.writes.renewal = None;
         let renewing = std::mem::take(&mut self.work.writes.renewing);
-        let mut kept = match kept {
+        let kept = match kept {
             Ok(kept) => kept,
             Err(error) => {
                 self.observers.see(&Happening::trouble(Part::Lease, &error));
@@ -235,13 +235,7 @@ impl RowEngine {
                 return;
             }
         };
-        kept.sort_unstable();
-        for tenure in renewing {
-            match kept.binary_search(&tenure.row.seq) {
-                Ok(_) => tenure.prolong(until),
-                Err(_) => tenure.lose(),
-            }
-        }
+        tenure::renew(&renewing, &kept, until);
         self.work.line.drop_lost();
         self.work.suspects.retain(|waiting| !waiting.tenure.is_lost());
     }
