@@ -115,7 +115,7 @@ struct Failed {
 fn run(case: &Case, block: u64) -> Result<usize, Failed> {
     match block % 10 {
         0 => schedule(case, {
-            let random = RandomScheduler::new_from_seed(block, BLOCK / 2);
+            let random = RandomScheduler::new_from_seed(block, BLOCK);
             UncontrolledNondeterminismCheckScheduler::new(random)
         }),
         depth @ (1 | 3 | 5 | 7) => {
@@ -141,7 +141,7 @@ fn schedule(case: &Case, scheduler: impl Scheduler + 'static) -> Result<usize, F
     };
     let ended =
         panic::catch_unwind(AssertUnwindSafe(|| Runner::new(scheduler, config).run(counted)));
-    ended.map_err(|_| {
+    ended.map(|_| BLOCK).map_err(|_| {
         let said = Some(SAID.take()).filter(|said| !said.is_empty());
         let said = said.unwrap_or_else(|| format!("a panic {ON_PURPOSE} went through"));
         Failed { at: at.load(Ordering::SeqCst), said }
