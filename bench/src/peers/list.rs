@@ -51,7 +51,7 @@ impl Peer {
     }
 }
 
-pub(super) const PEERS: [Peer; 10] = [
+pub(super) const PEERS: [Peer; 9] = [
     Peer {
         name: "graphile_worker",
         version: "0.14.1",
@@ -95,15 +95,6 @@ pub(super) const PEERS: [Peer; 10] = [
         settings: "batch 500",
         part: 2,
         goal: Some(12.0),
-        takes_sql: false,
-    },
-    Peer {
-        name: "obix",
-        version: "0.16.0",
-        language: Language::Rust,
-        settings: "a log, singleton subscriber that collects",
-        part: 1,
-        goal: None,
         takes_sql: false,
     },
     Peer {

@@ -33,8 +33,6 @@ async fn run() -> Result {
         ("graphile_worker", Verb::Drain) => graphile_worker::drain(&order).await,
         ("apalis-postgres", Verb::Fill) => apalis_postgres::fill(&order).await,
         ("apalis-postgres", Verb::Drain) => apalis_postgres::drain(&order).await,
-        // Whoever uses it copies its migrations into a project of their own; none are kept here.
-        ("obix", _) => Err("its tables come from files to be copied out of it by hand".into()),
         ("cf-gears-toolkit-db", Verb::Fill) => gears::fill(&order).await,
         ("cf-gears-toolkit-db", Verb::Drain) => gears::drain(&order).await,
         (other, _) => Err(format!("no peer `{other}`").into()),
