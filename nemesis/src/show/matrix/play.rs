@@ -170,7 +170,7 @@ impl Play {
     async fn bequeath(&mut self) -> Played {
         let is_by_rows = self.case.scene == Scene::RowHeir;
         let settle = if is_by_rows { "rows.settle.before" } else { "hot.settle.before" };
-        let program = self.program.clone().env(VARIABLE, &format!("{settle}:2:kill"));
+        let program = self.program.clone().env(VARIABLE, &format!("{settle}:1:kill"));
         let mut dying = program.start("act", &self.orders("x"), &self.errors("x"))?;
         let died = dying.died().await;
         died.map_err(|error| Wrong::Invalid(format!("nobody to inherit from: {error}")))?;
