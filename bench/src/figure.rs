@@ -251,19 +251,22 @@ mod tests {
         Sample { count, wall, server_cpu: None, own_cpu: None, log_bytes, peak: None }
     }
 
-    #[test]
-    fn the_ratio_is_taken_round_by_round() {
-        let title = Title {
+    fn title() -> Title {
+        Title {
             case: "drain".to_owned(),
             store: "memory",
             server: String::new(),
             unit: Unit::Events,
             against: String::new(),
             goal: None,
-        };
+        }
+    }
+
+    #[test]
+    fn the_ratio_is_taken_round_by_round() {
         let (ours, limit) = ([sample(50), sample(8)], [sample(100), sample(10)]);
 
-        let figure = Figure::new(title, &ours, &limit).unwrap();
+        let figure = Figure::new(title(), &ours, &limit).unwrap();
 
         assert_eq!(figure.ratio_spread, [0.5, 0.8]);
         assert!((figure.ratio - 0.65).abs() < 1e-9);
@@ -273,15 +276,7 @@ mod tests {
 
     #[test]
     fn a_way_that_could_not_be_measured_is_not_left_out() {
-        let title = Title {
-            case: "drain".to_owned(),
-            store: "memory",
-            server: String::new(),
-            unit: Unit::Events,
-            against: String::new(),
-            goal: None,
-        };
-        let figure = Figure::new(title, &[sample(50)], &[sample(100)]).unwrap();
+        let figure = Figure::new(title(), &[sample(50)], &[sample(100)]).unwrap();
         let figure = figure.peer("one", &[sample(50)], &[sample(10)], None);
 
         let figure = figure.absent("other", "no node", Some(Goal::AtLeast(6.0)));

@@ -5,7 +5,7 @@ mod payload;
 mod row;
 mod wire;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -51,7 +51,7 @@ pub enum Delivery {
 /// assert_eq!(envelope.aggregate_id(), Some("7"));
 /// # Ok::<(), pillarbox::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope(Arc<Parts>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -348,12 +348,6 @@ impl Envelope {
     /// When it happened; `None` until the insert decides.
     pub fn moment(&self) -> Option<Timestamp> {
         self.0.occurred_at
-    }
-}
-
-impl fmt::Debug for Envelope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Envelope").field(&self.0).finish()
     }
 }
 
