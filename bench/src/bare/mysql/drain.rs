@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, MySqlPool, Row as _, mysql::MySqlRow};
 use crate::{
     Result,
     bare::{BATCH, Ending},
+    round::is_deadlock,
 };
 
 const READ: &str = "(
@@ -41,7 +42,12 @@ pub(super) async fn drain(pool: &MySqlPool, shards: &[ShardId], ending: Ending) 
             Ending::Mark => MARK,
         };
         let sql = AssertSqlSafe(format!("{settle} ({})", seqs(&page)));
-        drained += sqlx::raw_sql(sql).execute(pool).await?.rows_affected();
+        match sqlx::raw_sql(sql).execute(pool).await {
+            Ok(settled) => drained += settled.rows_affected(),
+            // Two loops may lock the gaps between each other's rows: who loses reads its page again.
+            Err(error) if is_deadlock(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
