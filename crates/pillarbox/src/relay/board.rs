@@ -15,6 +15,7 @@ mod take;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod weight;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use self::floor::{Begin, Floor};
 use self::hand::Hand;
 use self::lane::{Lane, Parked, Queued};
 use self::slow::SlowRoutes;
+use self::weight::Weight;
 use super::ready::Ready;
 use super::routes::Routes;
 use crate::id::{Epoch, Seq, ShardId};
@@ -38,6 +40,7 @@ type LaneKey = (ShardId, Arc<str>);
 #[derive(Debug)]
 pub(super) struct Board {
     pages: Pages,
+    weight: Weight,
     shards: BTreeMap<ShardId, Shard>,
     /// Shards of which nothing more is read or started.
     draining: BTreeSet<ShardId>,
@@ -111,6 +114,7 @@ impl Board {
     pub(super) fn new(pages: Pages) -> Self {
         Self {
             pages,
+            weight: Weight::new(),
             shards: BTreeMap::new(),
             draining: BTreeSet::new(),
             hand: Hand::default(),
@@ -249,6 +253,11 @@ impl Board {
         } else if lane.is_over() {
             self.lanes.remove(lane_key);
         }
+    }
+
+    /// How much to read at a time, of rows that are as heavy as the last ones.
+    fn pages(&self) -> Pages {
+        self.weight.bound(self.pages, self.shards.len())
     }
 
     /// Whether what was read at this epoch may be started.

@@ -67,9 +67,10 @@ pub struct Settings {
     /// Defaults to 5 seconds.
     #[serde(rename = "sweep_ms", with = "millis")]
     pub sweep: Duration,
-    /// How many rows to have in memory at a time.
+    /// How many rows to have in memory at a time; fewer where payloads are large, so that those of a
+    /// page take some 32 MiB.
     ///
-    /// Raise it for small events and fast listeners. Defaults to 1000.
+    /// Raise it for small events and fast listeners. Defaults to 2000.
     pub batch: NonZeroU32,
     /// How many events may be in delivery, or delivered and not yet settled.
     ///
@@ -151,7 +152,7 @@ impl Default for Settings {
             margin: Duration::from_secs(1),
             poll: Duration::from_millis(500),
             sweep: Duration::from_secs(5),
-            batch: count(1000),
+            batch: count(2000),
             max_unsettled: count(2000),
             workers: count(16),
             drain: Duration::from_secs(5),

@@ -1,6 +1,6 @@
 //! What to read next.
 
-use super::{Board, Wanted};
+use super::{Board, Pages, Wanted};
 use crate::id::ShardId;
 use crate::relay::number::NumberMap;
 use crate::store::{KeyRead, ReadKeys, ShardRead};
@@ -29,11 +29,11 @@ impl Board {
 
     fn next_key_read(&mut self) -> Option<Wanted> {
         // Keys are read ahead of room, but not without bound.
-        if self.hand.len() > usize::try_from(self.pages.batch).unwrap_or(usize::MAX) {
+        let Pages { batch, least: limit } = self.pages();
+        if self.hand.len() > usize::try_from(batch).unwrap_or(usize::MAX) {
             return None;
         }
-        let limit = self.pages.least;
-        let most = usize::try_from(self.pages.batch / limit.max(1)).unwrap_or(MOST_KEYS);
+        let most = usize::try_from(batch / limit.max(1)).unwrap_or(MOST_KEYS);
         let count = self.key_reads.len().min(most.clamp(1, MOST_KEYS));
         let mut keys = Vec::with_capacity(count);
         for (shard, key) in self.key_reads.drain(..count) {
@@ -55,7 +55,8 @@ impl Board {
         let hungry = self.shards.iter().filter(|(_, state)| state.hungry).map(|(shard, _)| *shard);
         let hungry: Vec<ShardId> = hungry.filter(|shard| !self.draining.contains(shard)).collect();
         let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
-        let fair = (self.pages.batch / count).max(self.pages.least);
+        let Pages { batch, least } = self.pages();
+        let fair = (batch / count).max(least);
         let light: Vec<ShardId> = hungry.iter().filter(|shard| of(shard) < fair).copied().collect();
         let (wanted, limit) = match (light.is_empty(), hungry.first()) {
             (true, Some(heavy)) => (vec![*heavy], of(heavy).saturating_add(fair)),
@@ -76,7 +77,7 @@ impl Board {
 
     /// Only then every page brings rows that are not in hand yet.
     pub(super) fn is_half_empty(&self) -> bool {
-        let half = usize::try_from(self.pages.batch / 2).unwrap_or(usize::MAX);
+        let half = usize::try_from(self.pages().batch / 2).unwrap_or(usize::MAX);
         // Rows of slow routes keep no others out, unless such routes are many.
         self.hand.len().saturating_sub(self.slow_in_hand().min(half)) <= half
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::hand::Hand;
 use super::lane::{Lane, Queued};
-use super::{Board, Shard};
+use super::{Board, Pages, Shard};
 use crate::id::{Seq, ShardId};
 use crate::relay::routes::RouteId;
 
@@ -85,9 +85,10 @@ impl Board {
             self.slow.stuck = None;
             return;
         }
+        let least = (self.pages().batch / PARTS).max(1);
         let stuck = self.slow.stuck.get_or_insert(Stuck { since: now, started: 0 });
         if now >= stuck.since + STUCK {
-            let is_slow = stuck.started < (self.pages.batch / PARTS).max(1);
+            let is_slow = stuck.started < least;
             self.slow.stuck = None;
             if is_slow {
                 self.put_down_slow_rows(now);
@@ -169,7 +170,8 @@ impl Board {
     /// How many rows of a slow route are in hand: of all such together a quarter of it.
     fn most_of_slow(&self) -> u32 {
         let count = u32::try_from(self.slow.routes.len()).unwrap_or(u32::MAX);
-        (self.pages.batch / 4 / count.max(1)).max(self.pages.least)
+        let Pages { batch, least } = self.pages();
+        (batch / 4 / count.max(1)).max(least)
     }
 
     fn feed_slow_routes(&mut self, now: Instant) {

@@ -47,6 +47,7 @@ impl Board {
         now: Instant,
     ) {
         self.note_speed(rows.len(), took);
+        self.weight.saw(&rows);
         let mut pages: NumberMap<ShardId, Vec<Pending>> = NumberMap::default();
         rows.into_iter().for_each(|row| pages.entry(row.shard).or_default().push(row));
         for read in reads {
@@ -103,6 +104,7 @@ impl Board {
         rows: Vec<Pending>,
         now: Instant,
     ) {
+        self.weight.saw(&rows);
         let mut pages: HashMap<LaneKey, Vec<Pending>> = HashMap::new();
         for row in rows {
             if let Some(key) = row.key.clone() {
@@ -200,7 +202,7 @@ impl Board {
             return Taken::Waits;
         }
         let busy = lane.busy;
-        let most = if self.is_slow(busy) { 0 } else { self.pages.least };
+        let most = if self.is_slow(busy) { 0 } else { self.pages().least };
         self.line_up(Queued::cold(row), lane_key, most)
     }
 
