@@ -95,6 +95,7 @@ on_every_store! {
     }
     crash {
         an_event_that_kills_every_relay_is_given_up,
+        a_takeover_whose_answer_is_lost_counts_all_the_same,
         a_row_that_kills_every_relay_is_given_up,
         an_event_that_survives_is_no_suspect_any_more,
         a_row_that_survives_is_no_suspect_any_more,
@@ -108,6 +109,8 @@ on_every_store! {
         the_row_of_a_dead_writer_is_delivered,
         the_row_of_a_living_writer_is_left_alone,
         a_stopped_relay_leaves_ordinary_rows,
+        what_is_committed_during_a_stop_is_handed_over,
+        what_is_committed_during_a_stop_is_handed_over_by_rows,
     }
     hot_key {
         the_first_of_a_key_comes_from_memory,

@@ -143,9 +143,9 @@ impl HotLane {
         *self.0.host.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(host));
     }
 
-    /// From now on every event is an ordinary row.
-    pub(crate) fn close(&self) {
-        *self.0.host.write().unwrap_or_else(PoisonError::into_inner) = None;
+    /// From now on every event is an ordinary row, but for those of writers who have a place.
+    pub(crate) fn close(&self) -> LastWriters {
+        LastWriters(self.0.host.write().unwrap_or_else(PoisonError::into_inner).take())
     }
 
     /// Places for those of the events that may go hot, all or none. The lease counts from here, before
@@ -207,6 +207,19 @@ impl HotEvents {
     /// The next piece of mail, if there is one already.
     pub(crate) fn try_next(&mut self) -> Option<Mail> {
         self.0.try_recv().ok()
+    }
+}
+
+/// Writers who had a place in the lane when it was closed: each shares the host until it has committed.
+#[derive(Debug, Default)]
+pub(crate) struct LastWriters(Option<Arc<Host>>);
+
+impl LastWriters {
+    /// Whether they have mail to send, or have sent some that was not taken.
+    pub(crate) fn are_awaited(&self, events: &HotEvents) -> bool {
+        let is_writing = |host: &Arc<Host>| Arc::strong_count(host) > 1;
+        // In this order: a writer sends first and then lets go.
+        self.0.as_ref().is_some_and(is_writing) || !events.0.is_empty()
     }
 }
 

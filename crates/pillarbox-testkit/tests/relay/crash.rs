@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pillarbox::store::{ClaimMode, Status};
-use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelaySettings};
+use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, Relay, RelaySettings, Store};
+use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 use tokio::sync::Notify;
 
 use crate::fixture::{Place, free, keyed, next, quick, relay};
@@ -68,8 +69,12 @@ impl Poison {
 
     /// A relay that dies as soon as it has begun the poison.
     async fn kill_a_relay(&self, place: &Place) {
+        self.kill_a_relay_on(place.store()).await;
+    }
+
+    async fn kill_a_relay_on(&self, store: Arc<dyn Store>) {
         let (listeners, _hears) = self.listeners();
-        let relay = relay(place, listeners).settings(self.settings.clone());
+        let relay = Relay::shared(store, listeners).settings(self.settings.clone());
         let running = tokio::spawn(relay.run_until(std::future::pending()));
         tokio::time::timeout(Duration::from_secs(20), self.begun.notified()).await.unwrap();
         running.abort();
@@ -86,6 +91,25 @@ impl Poison {
 /// delivered, however often it waited behind it, and the event says why it was not.
 pub(crate) async fn an_event_that_kills_every_relay_is_given_up(place: &Place) {
     kills_until_it_is_given_up(place, ClaimMode::Shards).await;
+}
+
+/// The shards are the heir's, and it does not know whose they were: what is in them is counted.
+pub(crate) async fn a_takeover_whose_answer_is_lost_counts_all_the_same(place: &Place) {
+    let poison = Poison::new(ClaimMode::Shards);
+    let ids = place.commit(&Outbox::new(), vec![keyed("poison", 0)]).await;
+    poison.kill_a_relay(place).await;
+
+    for _ in 0..2 {
+        let store = FaultyStore::new(place.store());
+        store.next(Call::Take, Fault::LoseAnswer);
+        poison.kill_a_relay_on(Arc::new(store)).await;
+    }
+
+    let (listeners, _hears) = poison.listeners();
+    let last = relay(place, listeners).settings(poison.settings.clone()).spawn().await.unwrap();
+    let held = place.event_with(&ids[0], Status::Held).await;
+    assert!(held.last_error.unwrap().starts_with("crash_loop"));
+    last.stop().await.unwrap();
 }
 
 pub(crate) async fn a_row_that_kills_every_relay_is_given_up(place: &Place) {

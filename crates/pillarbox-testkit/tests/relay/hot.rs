@@ -1,10 +1,12 @@
 //! The hot path: from the commit straight to the listener.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use pillarbox::store::Status;
+use pillarbox::store::{ClaimMode, Status};
 use pillarbox::tx::{Hot, Insert};
-use pillarbox::{Envelope, OwnerId, RelaySettings, Tables};
+use pillarbox::{Envelope, Hook, OwnerId, RelaySettings, Tables};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::fixture::{Place, Script, free, keyed, next, quick, relay};
 
@@ -143,6 +145,56 @@ pub(crate) async fn a_stopped_relay_leaves_ordinary_rows(place: &Place) {
     let second = relay(place, listeners).spawn().await.unwrap();
     assert_eq!(next(&mut hears, 1).await, [1]);
     second.stop().await.unwrap();
+}
+
+/// Its row is leased for an hour to the relay that stops: only who gives it back lets another have it.
+pub(crate) async fn what_is_committed_during_a_stop_is_handed_over(place: &Place) {
+    commit_during_a_stop(place, ClaimMode::Shards).await;
+}
+
+pub(crate) async fn what_is_committed_during_a_stop_is_handed_over_by_rows(place: &Place) {
+    commit_during_a_stop(place, ClaimMode::Rows).await;
+}
+
+async fn commit_during_a_stop(place: &Place, claim: ClaimMode) {
+    let settings = RelaySettings { claim, lease: Duration::from_secs(3600), ..quick() };
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    let listeners = || Script::default().telling(heard.clone());
+    let first = relay(place, listeners()).settings(settings.clone());
+    let (written, is_written) = oneshot::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel();
+    let hook = HeldCommit(Mutex::new(Some((written, may_go_on))));
+    let outbox = first.outbox().hook(hook);
+    let first = first.spawn().await.unwrap();
+
+    let stopping = tokio::spawn(async move {
+        is_written.await.unwrap();
+        let mut stopping = tokio::spawn(first.stop());
+        let ended = tokio::time::timeout(Duration::from_millis(200), &mut stopping).await;
+        go_on.send(()).unwrap();
+        assert!(ended.is_err(), "it waits for a commit that is under way");
+        stopping.await.unwrap().unwrap();
+    });
+    place.commit(&outbox, vec![free(1)]).await;
+    stopping.await.unwrap();
+
+    let second = relay(place, listeners()).settings(settings).spawn().await.unwrap();
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    second.stop().await.unwrap();
+    assert!(hears.try_recv().is_err(), "once");
+}
+
+/// Stands between the first insert and its commit until it may go on.
+struct HeldCommit(Mutex<Option<(oneshot::Sender<()>, std::sync::mpsc::Receiver<()>)>>);
+
+impl Hook for HeldCommit {
+    fn after_write(&self, _: &[Envelope]) {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((written, may_go_on)) = held {
+            written.send(()).unwrap();
+            tokio::task::block_in_place(|| may_go_on.recv().unwrap());
+        }
+    }
 }
 
 async fn write_and_die(place: &Place, event: Envelope, length: Duration) {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinError};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Settings;
 use super::board::Board;
@@ -11,7 +11,7 @@ use super::careful::Careful;
 use super::crew::Parcel;
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
-use super::hot::HotWork;
+use super::hot::{HotWork, LOOK};
 use super::job::{Job, Judged};
 use super::lease::Tenure;
 use super::routes::Routes;
@@ -86,7 +86,7 @@ impl Engine {
         self.tenure.leave();
         self.hold();
         point!("drain");
-        while self.unsettled() > 0 || self.hot.is_giving_back() {
+        while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
             self.start_settle();
             self.start_hot_settle();
             self.give_back();
@@ -94,6 +94,8 @@ impl Engine {
             tokio::select! {
                 () = self.work.deliveries.finished() => self.take_in_deliveries(),
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
+                Some(mail) = self.hot.next() => self.hot.turn_away(mail),
+                () = sleep(LOOK), if self.hot.is_awaited() => {}
                 () = sleep_until(deadline) => {
                     let unsettled = self.unsettled();
                     self.observers.see(&Happening::Abandoned { unsettled });

@@ -17,7 +17,7 @@ use super::settle::answered;
 use super::work::Progress;
 use crate::clock::instant;
 use crate::error::Result;
-use crate::hot::{HotEvent, HotEvents, HotLane, Mail, Registration, Room};
+use crate::hot::{HotEvent, HotEvents, HotLane, LastWriters, Mail, Registration, Room};
 use crate::id::{OwnerId, Seq};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
@@ -30,6 +30,9 @@ pub(super) const IN_A_ROW: u32 = 2;
 
 /// How soon rows that are being reclaimed are looked at again.
 const RECLAIM: Duration = Duration::from_millis(100);
+
+/// How often it is looked whether the last writers have committed, before a relay ends.
+pub(super) const LOOK: Duration = Duration::from_millis(5);
 
 /// How often a settle is tried before its rows are left to their lease's end.
 const TRIES: u32 = 5;
@@ -49,6 +52,8 @@ pub(super) struct HotWork {
     /// Not started before their lease was too short, and to be given back.
     late: Vec<RowLease>,
     in_a_row: u32,
+    /// After the stop.
+    last_writers: LastWriters,
 }
 
 impl HotWork {
@@ -63,6 +68,7 @@ impl HotWork {
             settle: None,
             late: Vec::new(),
             in_a_row: 0,
+            last_writers: LastWriters::default(),
         }
     }
 
@@ -98,14 +104,21 @@ impl HotWork {
 
     /// Nothing more is started; what waits is given back. What has a key is an ordinary row.
     pub(super) fn stop(&mut self) {
-        self.lane.close();
-        while let Some(mail) = self.events.try_next() {
-            if let Mail::Leased(event) = mail {
-                self.waiting.push(*event);
-            }
-        }
+        self.last_writers = self.lane.close();
         let waiting = self.waiting.take_out(|_| true);
         self.late.extend(waiting.iter().map(lease_of));
+    }
+
+    /// Mail that comes after the stop: what was written for this relay is given back.
+    pub(super) fn turn_away(&mut self, mail: Mail) {
+        if let Mail::Leased(event) = mail {
+            self.late.push(lease_of(&event));
+        }
+    }
+
+    /// Whether there is, or will be, mail of writers who began before the stop.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.last_writers.are_awaited(&self.events)
     }
 }
 

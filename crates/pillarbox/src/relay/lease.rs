@@ -44,6 +44,8 @@ struct Held {
     /// Nothing of these is under way any more. Held until the database says that they are not.
     drained: Vec<Holding>,
     is_leaving: bool,
+    /// Shards were asked for and no answer came: what the database calls ours may be a dead owner's.
+    is_unsure: bool,
 }
 
 impl Tenure {
@@ -58,12 +60,13 @@ impl Tenure {
 
     /// Whether the lease still runs for longer than `margin`.
     pub(super) fn is_live(&self, clock: &dyn Clock, margin: Duration) -> bool {
-        self.held().deadline.is_some_and(|deadline| !deadline.has_passed(clock, margin))
+        self.held().is_live(clock, margin)
     }
 
     /// Whether a delivery may start now; asked right before the listener is called.
     pub(super) fn may_start(&self, clock: &dyn Clock, shard: ShardId, margin: Duration) -> bool {
-        self.is_live(clock, margin) && self.held().shards.contains_key(&shard)
+        let held = self.held();
+        held.is_live(clock, margin) && held.shards.contains_key(&shard)
     }
 
     pub(super) fn shards(&self) -> BTreeMap<ShardId, Epoch> {
@@ -151,7 +154,8 @@ impl Tenure {
 
     fn lose_everything(&self) {
         let mut held = self.held();
-        *held = Held { is_leaving: held.is_leaving, ..Held::default() };
+        let Held { is_leaving, is_unsure, .. } = *held;
+        *held = Held { is_leaving, is_unsure, ..Held::default() };
         self.changed.notify_one();
     }
 
@@ -169,6 +173,10 @@ impl Holds for Tenure {
 }
 
 impl Held {
+    fn is_live(&self, clock: &dyn Clock, margin: Duration) -> bool {
+        self.deadline.is_some_and(|deadline| !deadline.has_passed(clock, margin))
+    }
+
     /// How many shards it means to keep.
     fn kept(&self) -> u16 {
         let going = self.draining.len().saturating_add(self.to_drain);

@@ -15,7 +15,7 @@ mod write;
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use self::appetite::Appetite;
 use self::line::{Line, UnderWay, Waiting};
@@ -25,6 +25,7 @@ use self::write::{Decided, Writes};
 use super::crew::{Crew, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
+use super::hot::LOOK;
 use super::job::Judged;
 use super::lease::Tenure;
 use super::suspects::Counting;
@@ -166,7 +167,7 @@ impl RowEngine {
     /// verdicts, as long as `drain` allows.
     async fn drain(mut self) {
         let deadline = instant() + self.settings.drain;
-        self.lane.close();
+        let last_writers = self.lane.close();
         self.work.is_stopping = true;
         let rows = self.work.line.take_all();
         self.work.writes.give_back(rows);
@@ -178,7 +179,8 @@ impl RowEngine {
         loop {
             self.take_in_deliveries();
             self.start_writes();
-            if self.is_done() {
+            let is_awaited = last_writers.are_awaited(&self.events);
+            if self.is_done() && !is_awaited {
                 return;
             }
             let timer = self.work.writes.next_timer().unwrap_or(deadline);
@@ -186,6 +188,7 @@ impl RowEngine {
                 () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.events.next() => self.take_hot(mail),
+                () = sleep(LOOK), if is_awaited => {}
                 () = sleep_until(deadline) => break,
                 () = sleep_until(timer) => self.work.writes.tick(instant()),
             }

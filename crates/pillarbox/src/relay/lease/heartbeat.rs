@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    mem,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -14,7 +15,7 @@ use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::share::{Balance, Move, View};
-use crate::store::{Join, Layout, Lease, Member, Renewal, Store, Take};
+use crate::store::{Join, Layout, Lease, Member, Origin, Renewal, Store, Take};
 
 /// Renews the lease and takes shards, for as long as it runs.
 #[derive(Debug)]
@@ -148,11 +149,17 @@ impl Heartbeat {
     async fn take(&self, most: u16) -> Result<()> {
         let held = self.tenure.held().owned();
         let take = Take { owner: self.tenure.owner.clone(), most, held };
+        let was_unsure = mem::replace(&mut self.tenure.held().is_unsure, true);
         point!("take.before"?);
-        let taken = self.store.take(&take).await?;
+        let mut taken = self.store.take(&take).await?;
         point!("take.after"?);
+        self.tenure.held().is_unsure = false;
         if taken.is_empty() {
             return Ok(());
+        }
+        if was_unsure {
+            // Taken already, perhaps, by the call whose answer was lost, and from whom it did not say.
+            taken.iter_mut().for_each(|holding| holding.origin = Origin::Lapsed);
         }
         let (shards, lapsed) = (taken.len(), self.tenure.took(&taken));
         self.observers.see(&Happening::ShardsTaken { owner: self.owner(), shards, lapsed });
