@@ -103,24 +103,7 @@ impl Envelope {
 
     /// An event with this payload.
     pub fn new(event_type: EventType, payload: Payload) -> Self {
-        Self::with_id(EventId::generate(), event_type, payload)
-    }
-
-    fn with_id(id: EventId, event_type: EventType, payload: Payload) -> Self {
-        Self(Arc::new(Parts {
-            id,
-            event_type,
-            version: 1,
-            aggregate_type: AggregateType::GLOBAL,
-            aggregate_id: None,
-            key: Key::Aggregate,
-            tenant: None,
-            payload,
-            content_type: None,
-            headers: Headers::new(),
-            delivery: Delivery::AtOnce,
-            occurred_at: None,
-        }))
+        Self(Arc::new(Parts::new(EventId::generate(), event_type, payload)))
     }
 
     /// The parts, to be changed: nobody who shares them sees it.
@@ -158,12 +141,7 @@ impl Envelope {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is 0 or above 2147483647.
     pub fn version(mut self, version: u32) -> Result<Self> {
-        if version == 0 || i32::try_from(version).is_err() {
-            return Err(Error::invalid(format!(
-                "event version {version} is not in 1..=2147483647"
-            )));
-        }
-        self.parts().version = version;
+        self.parts().version = checked_version(version)?;
         Ok(self)
     }
 
@@ -190,10 +168,7 @@ impl Envelope {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a given key is empty, too long, or
     /// has control characters.
     pub fn key(mut self, key: Key) -> Result<Self> {
-        if let Key::Given(text) = &key {
-            check_text("key", text, MAX_KEY)?;
-        }
-        self.parts().key = key;
+        self.parts().key = checked_key(key)?;
         Ok(self)
     }
 
@@ -349,6 +324,39 @@ impl Envelope {
     pub fn moment(&self) -> Option<Timestamp> {
         self.0.occurred_at
     }
+}
+
+impl Parts {
+    fn new(id: EventId, event_type: EventType, payload: Payload) -> Self {
+        Self {
+            id,
+            event_type,
+            version: 1,
+            aggregate_type: AggregateType::GLOBAL,
+            aggregate_id: None,
+            key: Key::Aggregate,
+            tenant: None,
+            payload,
+            content_type: None,
+            headers: Headers::new(),
+            delivery: Delivery::AtOnce,
+            occurred_at: None,
+        }
+    }
+}
+
+fn checked_version(version: u32) -> Result<u32> {
+    if version == 0 || i32::try_from(version).is_err() {
+        return Err(Error::invalid(format!("event version {version} is not in 1..=2147483647")));
+    }
+    Ok(version)
+}
+
+fn checked_key(key: Key) -> Result<Key> {
+    if let Key::Given(text) = &key {
+        check_text("key", text, MAX_KEY)?;
+    }
+    Ok(key)
 }
 
 #[cfg(test)]

@@ -148,7 +148,11 @@ impl Layers {
         Arc::make_mut(&mut self.0).push(Arc::new(layer));
     }
 
-    pub(crate) async fn deliver(&self, cx: Cx, last: Arc<dyn Last>) -> Outcome {
+    pub(crate) async fn deliver(&self, cx: &Cx, last: Arc<dyn Last>) -> Outcome {
+        if self.0.is_empty() {
+            return last.call().await;
+        }
+        let cx = cx.clone();
         Next { layers: self.clone(), at: 0, cx, last }.run().await
     }
 }

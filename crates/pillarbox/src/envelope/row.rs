@@ -1,11 +1,11 @@
 //! An event as a row holds it: texts that anyone may have written, not yet believed.
 
-use std::mem;
+use std::{mem, sync::Arc};
 
-use super::{Envelope, Headers, Payload};
+use super::{Envelope, Headers, MAX_CONTENT_TYPE, Parts, Payload, checked_key, checked_version};
 use crate::clock::Timestamp;
 use crate::error::Error;
-use crate::event::{AggregateType, EventType, Key, MAX_AGGREGATE_ID, check_text};
+use crate::event::{AggregateType, EventType, Key, MAX_AGGREGATE_ID, MAX_TENANT, check_text};
 use crate::id::EventId;
 
 /// The columns of a row that make up its envelope.
@@ -65,37 +65,31 @@ impl Row {
             (Some(_), Some(_)) => return Err(Error::invalid("payload and payload_bytes are set")),
             (None, None) => return Err(Error::invalid("neither payload nor payload_bytes is set")),
         };
-        let (event_id, event_type) = (EventId::new(event_id)?, EventType::new(self.event_type)?);
-        let version = u32::try_from(self.event_version).unwrap_or(0);
-        let mut envelope = Envelope::with_id(event_id, event_type, payload)
-            .version(version)?
-            .occurred_at(self.occurred_at)
-            .key(match self.partition_key {
-                None => Key::Aggregate,
-                Some(key) if key.is_empty() => Key::Free,
-                Some(key) => Key::Given(key),
-            })?;
-        envelope.parts().aggregate_type = AggregateType::new(self.aggregate_type)?;
-        if let Some(id) = written(self.aggregate_id) {
-            check_text("aggregate id", &id, MAX_AGGREGATE_ID)?;
-            envelope.parts().aggregate_id = Some(id);
-        }
-        if let Some(tenant) = written(self.tenant_id) {
-            envelope = envelope.tenant(tenant)?;
-        }
-        if let Some(content_type) = written(self.content_type) {
-            envelope = envelope.content_type(content_type)?;
-        }
+        let (id, event_type) = (EventId::new(event_id)?, EventType::new(self.event_type)?);
+        let mut parts = Parts::new(id, event_type, payload);
+        parts.version = checked_version(u32::try_from(self.event_version).unwrap_or(0))?;
+        parts.occurred_at = Some(self.occurred_at);
+        parts.key = checked_key(match self.partition_key {
+            None => Key::Aggregate,
+            Some(key) if key.is_empty() => Key::Free,
+            Some(key) => Key::Given(key),
+        })?;
+        parts.aggregate_type = AggregateType::new(self.aggregate_type)?;
+        parts.aggregate_id = written("aggregate id", self.aggregate_id, MAX_AGGREGATE_ID)?;
+        parts.tenant = written("tenant", self.tenant_id, MAX_TENANT)?;
+        parts.content_type = written("content type", self.content_type, MAX_CONTENT_TYPE)?;
         if let Some(headers) = self.headers {
-            envelope.parts().headers = Headers::from_json(&headers)?;
+            parts.headers = Headers::from_json(&headers)?;
         }
-        Ok(envelope)
+        Ok(Envelope(Arc::new(parts)))
     }
 }
 
 /// An empty text is how some languages write "none".
-fn written(text: Option<String>) -> Option<String> {
-    text.filter(|text| !text.is_empty())
+fn written(what: &str, text: Option<String>, most: usize) -> Result<Option<String>, Error> {
+    let text = text.filter(|text| !text.is_empty());
+    text.iter().try_for_each(|text| check_text(what, text, most))?;
+    Ok(text)
 }
 
 fn explain(error: &Error) -> String {

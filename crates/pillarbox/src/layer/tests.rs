@@ -41,7 +41,7 @@ impl Around {
         Fut: Future<Output = Outcome> + Send + 'static,
     {
         let cx = Cx::new(event, 1, route.into());
-        self.0.deliver(cx.clone(), Arc::new(Listening(listener, cx))).await
+        self.0.deliver(&cx.clone(), Arc::new(Listening(listener, cx))).await
     }
 }
 

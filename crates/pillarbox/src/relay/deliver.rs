@@ -12,7 +12,7 @@ use super::lease::Tenure;
 use super::pause::Pauses;
 use super::rows::RowTenure;
 use super::settings::Settings;
-use crate::clock::{Clock, Deadline, instant};
+use crate::clock::{Clock, Deadline};
 use crate::context::{self, Context};
 use crate::envelope::{BadRow, Envelope};
 use crate::id::ShardId;
@@ -94,7 +94,7 @@ impl Courier {
             Ok(envelope) => envelope,
             Err(bad) => return Outcome::Judgeable(Err(Failure::dead(bad.cause).into())),
         };
-        if let Err(paused) = self.pauses.check(&envelope, instant()) {
+        if let Err(paused) = self.pauses.check(&envelope) {
             return Outcome::Judgeable(Err(paused.into()));
         }
         let call = self.call(under, envelope, attempts.saturating_add(1));
@@ -116,7 +116,7 @@ impl Courier {
 
     async fn run(&self, call: &Arc<Call>) -> layer::Outcome {
         let last: Arc<dyn Last> = call.clone();
-        let delivery = self.layers.deliver(call.cx.clone(), last);
+        let delivery = self.layers.deliver(&call.cx, last);
         let delivery = context::scope(Context::of(call.cx.envelope()), delivery);
         let ended = tokio::time::timeout(self.timeout, delivery).await;
         ended.unwrap_or_else(|_| Err(call.too_slow()))

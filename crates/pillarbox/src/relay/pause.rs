@@ -51,13 +51,13 @@ impl Pauses {
     }
 
     /// Lets an event pass, or puts it off: by as long as the pause has lasted, within bounds.
-    pub(super) fn check(&self, envelope: &Envelope, now: Instant) -> Result<(), Failure> {
+    pub(super) fn check(&self, envelope: &Envelope) -> Result<(), Failure> {
         let paused = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some((pattern, since)) = paused.iter().find(|(pattern, _)| pattern.matches(envelope))
         else {
             return Ok(());
         };
-        let wait = now.saturating_duration_since(*since).clamp(SHORTEST, LONGEST);
+        let wait = since.elapsed().clamp(SHORTEST, LONGEST);
         Err(Failure::defer(wait, format!("{pattern} is paused")))
     }
 }
@@ -74,7 +74,7 @@ mod tests {
 
     fn wait(pauses: &Pauses, event_type: &str) -> Option<Next> {
         let envelope = Envelope::json(event_type, &1).unwrap();
-        pauses.check(&envelope, instant()).err().map(|failure| failure.next())
+        pauses.check(&envelope).err().map(|failure| failure.next())
     }
 
     #[tokio::test(start_paused = true)]
