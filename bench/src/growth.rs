@@ -52,7 +52,7 @@ fn steps(backlog: u32, large: u32) -> Vec<Step> {
         let step = step("payload bytes", at);
         Step { backlog: backlog / part, note: noise(at), ..step }
     });
-    let kept = [0, 100_000, 1_000_000].into_iter().filter(|kept| *kept <= large);
+    let kept = [0, 100_000, 1_000_000, 5_000_000].into_iter().filter(|kept| kept / 5 <= large);
     let kept = kept.map(|at| Step { kept: at, ..step("kept rows", at) });
     backlogs.chain(keys).chain(relays).chain(payloads).chain(kept).collect()
 }

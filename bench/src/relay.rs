@@ -1,6 +1,7 @@
 //! The relay's cases.
 
 mod drain;
+mod horizon;
 mod latency;
 mod steady;
 
@@ -8,6 +9,7 @@ use crate::{Result, bare::Database, case::Bench};
 
 pub(crate) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     drain::run(bench).await?;
+    horizon::run(bench).await?;
     steady::run(bench).await?;
     latency::run(bench).await
 }

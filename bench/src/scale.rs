@@ -45,7 +45,7 @@ impl Scale {
         contended: 100_000,
         delivered: 200_000,
         timed: 1500,
-        shared: 50_000,
+        shared: 200_000,
         large: 1_000_000,
     };
 

@@ -84,7 +84,7 @@ pub(super) const PEERS: [Peer; 9] = [
         version: "1.6.0",
         language: Language::Python,
         settings: "batch 500",
-        part: 2,
+        part: 4,
         goal: Some(12.0),
         takes_sql: true,
     },
@@ -93,7 +93,7 @@ pub(super) const PEERS: [Peer; 9] = [
         version: "1.0.0",
         language: Language::Rust,
         settings: "batch 500",
-        part: 2,
+        part: 4,
         goal: Some(12.0),
         takes_sql: false,
     },
@@ -111,7 +111,7 @@ pub(super) const PEERS: [Peer; 9] = [
         version: "0.19.0",
         language: Language::Python,
         settings: "8 workers, batch 500, flush 100",
-        part: 10,
+        part: 20,
         goal: None,
         takes_sql: false,
     },
@@ -120,7 +120,7 @@ pub(super) const PEERS: [Peer; 9] = [
         version: "3.10.0",
         language: Language::Python,
         settings: "concurrency 20",
-        part: 50,
+        part: 100,
         goal: None,
         takes_sql: true,
     },
@@ -129,7 +129,7 @@ pub(super) const PEERS: [Peer; 9] = [
         version: "0.5.7",
         language: Language::Node,
         settings: "polling, batch 100",
-        part: 100,
+        part: 400,
         goal: None,
         takes_sql: false,
     },
@@ -162,13 +162,13 @@ mod tests {
     fn who_drains_less_says_so() {
         let label = |name| {
             let peer = PEERS.iter().find(|peer| peer.name == name);
-            peer.expect("a peer of this name").label(50_000)
+            peer.expect("a peer of this name").label(200_000)
         };
 
         let (all, few) = (label("graphile_worker"), label("procrastinate"));
 
         assert!(all.ends_with("local queue 5000"), "{all}");
-        assert!(few.ends_with("concurrency 20, 1000 events"), "{few}");
+        assert!(few.ends_with("concurrency 20, 2000 events"), "{few}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Transactions a second.
-const RATE: u32 = 300;
+const RATES: [u32; 2] = [300, 1000];
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
@@ -53,54 +53,82 @@ const MARKS: [Mark; 2] = [
 ];
 
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
-    for mark in MARKS {
+    let can_ring = bench.database.store(OURS)?.name() == "postgres";
+    for rate in RATES {
         for keyed in [false, true] {
-            case(bench, Path::Here { keyed }, mark).await?;
+            case(bench, Path::Here { keyed }, rate).await?;
         }
-        if bench.database.store(OURS)?.name() == "postgres" {
-            case(bench, Path::Elsewhere, mark).await?;
+        if can_ring {
+            case(bench, Path::Elsewhere, rate).await?;
         }
     }
     Ok(())
 }
 
-async fn case<D: Database>(bench: &mut Bench<'_, D>, path: Path, mark: Mark) -> Result {
-    let Mark { share, word, here, elsewhere } = mark;
-    let (way, goal) = match path {
-        Path::Here { keyed: true } => ("listener, with a key", here),
-        Path::Here { keyed: false } => ("listener, without a key", here),
-        Path::Elsewhere => ("listener of a relay that hears of it by NOTIFY", elsewhere),
-    };
-    let name = format!("commit to {way}, {RATE} tx/s, {word}");
-    if !bench.wants(&name) {
+/// The same rounds for every mark.
+async fn case<D: Database>(bench: &mut Bench<'_, D>, path: Path, rate: u32) -> Result {
+    let name = |mark: &Mark| format!("commit to {}, {rate} tx/s, {}", path.listener(), mark.word);
+    if !MARKS.iter().any(|mark| bench.wants(&name(mark))) {
         return Ok(());
     }
-    let database = bench.database;
-    let count = bench.scale().timed;
-    let samples = by_turns(bench.scale().rounds, &[Way::Ours, Way::Channel], async |way| {
+    let (database, count) = (bench.database, bench.scale().timed);
+    let mut samples = vec![Vec::new(); MARKS.len()];
+    by_turns(bench.scale().rounds, &[Way::Ours, Way::Channel], async |way| {
         let times = match way {
-            Way::Ours => through_relay(database, path, count).await?,
-            Way::Channel => through_channel(count).await?,
+            Way::Ours => through_relay(database, path, rate, count).await?,
+            Way::Channel => through_channel(rate, count).await?,
         };
-        Ok(Sample::of_time(quantile(&times, share)))
+        for (mark, samples) in MARKS.iter().zip(&mut samples) {
+            samples.push((way, Sample::of_time(quantile(&times, mark.share))));
+        }
+        Ok(Sample::of_time(Duration::ZERO))
     })
     .await?;
-    let [ours, channel] = &samples[..] else { return Err("a way is missing".into()) };
-    let case = Case {
-        name: &name,
-        unit: Unit::Micros,
-        against: "a message through a channel between two tasks of the same process",
-        goal: Some(Goal::MoreByAtMost(goal)),
-    };
-    let figure = bench.figure(case, ours, channel)?;
-    bench.report(figure);
+    for (mark, samples) in MARKS.iter().zip(samples) {
+        // The first of each way warms up.
+        let of =
+            |way| samples.iter().filter(move |(its, _)| *its == way).map(|(_, it)| *it).skip(1);
+        let (ours, channel): (Vec<_>, Vec<_>) =
+            (of(Way::Ours).collect(), of(Way::Channel).collect());
+        let name = name(mark);
+        let case = Case {
+            name: &name,
+            unit: Unit::Micros,
+            against: "a message through a channel between two tasks of the same process",
+            goal: Some(Goal::MoreByAtMost(path.goal(mark))),
+        };
+        let figure = bench.figure(case, &ours, &channel)?;
+        bench.report(figure);
+    }
     Ok(())
+}
+
+impl Path {
+    const fn listener(self) -> &'static str {
+        match self {
+            Self::Here { keyed: true } => "listener, with a key",
+            Self::Here { keyed: false } => "listener, without a key",
+            Self::Elsewhere => "listener of a relay that hears of it by NOTIFY",
+        }
+    }
+
+    const fn goal(self, mark: &Mark) -> f64 {
+        match self {
+            Self::Here { .. } => mark.here,
+            Self::Elsewhere => mark.elsewhere,
+        }
+    }
 }
 
 /// Moments by event, from whichever side comes first.
 type Moments = Arc<Mutex<HashMap<EventId, Instant>>>;
 
-async fn through_relay<D: Database>(database: &D, path: Path, count: u32) -> Result<Vec<Duration>> {
+async fn through_relay<D: Database>(
+    database: &D,
+    path: Path,
+    rate: u32,
+    count: u32,
+) -> Result<Vec<Duration>> {
     database.clear().await?;
     let (heard, mut hears) = mpsc::unbounded_channel();
     let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
@@ -116,7 +144,7 @@ async fn through_relay<D: Database>(database: &D, path: Path, count: u32) -> Res
     };
     let (handle, writer) = (relay.spawn().await?, writer.spawn().await?);
     let moments: Moments = Arc::default();
-    let mut pace = pace();
+    let mut pace = pace(rate);
     for order in 0..count {
         pace.tick().await;
         let (id, at) = database.emit(&outbox, order.into(), keyed).await?;
@@ -134,7 +162,7 @@ async fn through_relay<D: Database>(database: &D, path: Path, count: u32) -> Res
     Ok(times)
 }
 
-async fn through_channel(count: u32) -> Result<Vec<Duration>> {
+async fn through_channel(rate: u32, count: u32) -> Result<Vec<Duration>> {
     let (tell, mut hears) = mpsc::unbounded_channel::<Instant>();
     let hearing = tokio::spawn(async move {
         let mut times = Vec::new();
@@ -143,7 +171,7 @@ async fn through_channel(count: u32) -> Result<Vec<Duration>> {
         }
         times
     });
-    let mut pace = pace();
+    let mut pace = pace(rate);
     for _ in 0..count {
         pace.tick().await;
         tell.send(now())?;
@@ -152,8 +180,8 @@ async fn through_channel(count: u32) -> Result<Vec<Duration>> {
     Ok(hearing.await?)
 }
 
-fn pace() -> tokio::time::Interval {
-    let mut pace = interval(Duration::from_secs(1) / RATE);
+fn pace(rate: u32) -> tokio::time::Interval {
+    let mut pace = interval(Duration::from_secs(1) / rate);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     pace
 }

@@ -49,7 +49,7 @@ select partition.id, body.id from body join partition on partition.partition = b
 const LEFT: &str = "
 select (select count(*) from toolkit_outbox_incoming)
      + (select count(*) from toolkit_outbox_outgoing o
-        join toolkit_outbox_processor p on p.id = o.partition_id where o.seq > p.processed_seq)";
+        join toolkit_outbox_processor p on p.partition_id = o.partition_id where o.seq > p.processed_seq)";
 
 pub(crate) async fn fill(order: &Order) -> Result {
     let db = open(order).await?;
