@@ -4,6 +4,7 @@ mod drain;
 mod enqueue;
 mod field;
 mod large;
+mod latency;
 mod list;
 mod program;
 mod turns;
@@ -15,6 +16,7 @@ pub(crate) async fn run(bench: &mut Bench<'_, PostgresBench>, url: &str) -> Resu
     let field = Field::open(bench.options.peers.as_deref(), url).await?;
     drain::run(bench, &field).await?;
     enqueue::run(bench, &field).await?;
+    latency::run(bench, &field).await?;
     field.close().await?;
     large::run(bench).await
 }

@@ -2,7 +2,7 @@
 
 mod drain;
 mod horizon;
-mod latency;
+pub(crate) mod latency;
 mod steady;
 
 use crate::{Result, bare::Database, case::Bench};

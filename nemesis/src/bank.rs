@@ -4,7 +4,7 @@ use pillarbox::{Accepted, Inbox, Outbox, PayloadHash, Result};
 use sqlx::{MySqlPool, PgPool, SqlitePool};
 
 use crate::load::{Part, Plan};
-use crate::{Glimpse, Step, Trouble};
+use crate::{Glimpse, Step};
 
 /// A business database with accounts.
 #[derive(Clone, Debug)]
@@ -68,45 +68,6 @@ create table effect (account bigint primary key, n bigint not null, balance bigi
 const COUNT_STEP: &str = "update account set n = n + 1, balance = balance + $1 where id = $2";
 const COUNT_GLIMPSE: &str = "update account set g = g + 1, balance = balance + $1 where id = $2";
 
-/// How many milliseconds ago an event was written, by the database's clock.
-const AGE_POSTGRES: &str = "
-select (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint
-from outbox_event where event_id = $1";
-const AGE_MYSQL: &str = "
-select timestampdiff(microsecond, created_at, utc_timestamp(6)) div 1000
-from outbox_event where event_id = ?";
-const AGE_SQLITE: &str = "
-select cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) - created_at / 1000
-from outbox_event where event_id = ?";
-
-/// Backlogs begin here, so that accounts and events of one run are told apart.
-const FILL_POSTGRES: &str = "
-insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload)
-select
-    '01J' || lpad(i::text, 23, '0'), 'nemesis.step', 'account', (i % $3)::text,
-    json_build_object('account', i % $3, 'n', i / $3 + 1)
-from generate_series($1, $2 - 1) i";
-
-const FILL_MYSQL: &str = "
-insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload)
-with recursive digit (d) as (select 0 union all select d + 1 from digit where d < 9),
-number (i) as (
-    select ? + a.d + 10 * b.d + 100 * c.d + 1000 * d.d
-    from digit a, digit b, digit c, digit d
-)
-select
-    concat('01J', lpad(i, 23, '0')), 'nemesis.step', 'account', i % ?,
-    json_object('account', i % ?, 'n', i div ? + 1)
-from number where i < ? order by i";
-
-const FILL_SQLITE: &str = "
-insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload)
-with recursive number (i) as (select ?1 union all select i + 1 from number where i < ?2 - 1)
-select
-    '01J' || printf('%023d', i), 'nemesis.step', 'account', i % ?3,
-    json_object('account', i % ?3, 'n', i / ?3 + 1)
-from number";
-
 /// Counts an account up, which locks it, and returns its count.
 macro_rules! change {
     ($bank:expr, $on:expr, $part:expr) => {{
@@ -128,6 +89,9 @@ macro_rules! on_pool {
         }
     };
 }
+
+mod backlog;
+mod look;
 
 impl Bank {
     /// Whether statements have names: before PostgreSQL there may be a pooler.
@@ -273,178 +237,6 @@ impl Bank {
                 book.bind(amount).bind(account).execute(&mut *tx).await?;
             }
             tx.commit().await?;
-        });
-        Ok(())
-    }
-
-    /// How many milliseconds ago an event was written, by the database's clock; `None` when it is
-    /// no longer there.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn age(&self, id: &str) -> Result<Option<i64>> {
-        let age = match self {
-            Self::Postgres(_) => AGE_POSTGRES,
-            Self::Mysql(_) => AGE_MYSQL,
-            Self::Sqlite(_) => AGE_SQLITE,
-        };
-        on_pool!(self, pool => {
-            let age = sqlx::query_scalar(age).persistent(self.names());
-            Ok(age.bind(id).fetch_optional(pool).await?)
-        })
-    }
-
-    /// Whether more events wait than anybody needs to wait.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn is_behind(&self) -> Result<bool> {
-        let waiting = "
-select count(*) from (select 1 from outbox_event where status in (0, 2) limit 1000) as waiting";
-        on_pool!(self, pool => {
-            let count = sqlx::query_scalar::<_, i64>(waiting).persistent(self.names());
-            Ok(count.fetch_one(pool).await? >= 1000)
-        })
-    }
-
-    /// Some of the events that are done and not yet purged, the latest first.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn done(&self) -> Result<Vec<String>> {
-        let done = "select event_id from outbox_event where status = 1 order by seq desc limit 100";
-        on_pool!(self, pool => {
-            Ok(sqlx::query_scalar(done).persistent(self.names()).fetch_all(pool).await?)
-        })
-    }
-
-    /// What the events of each account have brought about.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn effects(&self) -> Result<Vec<Effect>> {
-        on_pool!(self, pool => {
-            let all = sqlx::query_as("select n, balance from effect order by account");
-            let all: Vec<(i64, i64)> = all.persistent(self.names()).fetch_all(pool).await?;
-            Ok(all.into_iter().map(|(events, balance)| Effect { events, balance }).collect())
-        })
-    }
-
-    /// What each account has committed.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn truth(&self) -> Result<Vec<Account>> {
-        on_pool!(self, pool => {
-            let mut tx = pool.begin().await?;
-            let all = sqlx::query_as("select n, g, balance from account order by id");
-            let truth: Vec<(i64, i64, i64)> =
-                all.persistent(self.names()).fetch_all(&mut *tx).await?;
-            tx.rollback().await?;
-            let account = |(steps, glimpses, balance)| Account { steps, glimpses, balance };
-            Ok(truth.into_iter().map(account).collect())
-        })
-    }
-
-    /// Has the server end the session of a client's port. Returns whether there was one.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn terminate(&self, port: u16) -> Result<bool> {
-        match self {
-            Self::Postgres(pool) => {
-                let end =
-                    "select pg_terminate_backend(pid) from pg_stat_activity where client_port = $1";
-                let ended = sqlx::query_scalar(end).bind(i32::from(port)).fetch_optional(pool);
-                Ok(ended.await?.unwrap_or(false))
-            }
-            Self::Mysql(pool) => {
-                let find = "select id from information_schema.processlist where host like ?";
-                let session = sqlx::query_scalar::<_, i64>(find).bind(format!("%:{port}"));
-                let Some(session) = session.fetch_optional(pool).await? else { return Ok(false) };
-                sqlx::raw_sql(sqlx::AssertSqlSafe(format!("kill {session}"))).execute(pool).await?;
-                Ok(true)
-            }
-            Self::Sqlite(_) => Ok(false),
-        }
-    }
-
-    /// Lets the database clean up after the last backlog and see the one there is.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn tidy(&self) -> Result<()> {
-        let tidy = match self {
-            Self::Postgres(_) => "vacuum analyze outbox_event",
-            Self::Mysql(_) => "analyze table outbox_event",
-            Self::Sqlite(_) => "analyze outbox_event",
-        };
-        on_pool!(self, pool => {
-            sqlx::raw_sql(tidy).execute(pool).await?;
-        });
-        Ok(())
-    }
-
-    /// Adds the steps from one number up to another to the backlog by plain inserts, spread over
-    /// the accounts, without glimpses.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn fill(&self, from: i64, to: i64, accounts: i64) -> Result<()> {
-        match self {
-            Self::Postgres(pool) => {
-                let fill = sqlx::query(FILL_POSTGRES).bind(from).bind(to).bind(accounts);
-                fill.execute(pool).await?;
-            }
-            Self::Mysql(pool) => {
-                for start in (from..to).step_by(10_000) {
-                    let mut fill = sqlx::query(FILL_MYSQL).bind(start);
-                    for _ in 0..3 {
-                        fill = fill.bind(accounts);
-                    }
-                    fill.bind(to).execute(pool).await?;
-                }
-            }
-            Self::Sqlite(pool) => {
-                let fill = sqlx::query(FILL_SQLITE).bind(from).bind(to).bind(accounts);
-                fill.execute(pool).await?;
-            }
-        }
-        self.count_filled(to, accounts).await
-    }
-
-    async fn count_filled(&self, to: i64, accounts: i64) -> Result<()> {
-        let whole = self.sql("update account set n = $1 + case when id < $2 then 1 else 0 end");
-        let whole = sqlx::AssertSqlSafe(whole);
-        let (all, rest) = (to / accounts, to % accounts);
-        on_pool!(self, pool => sqlx::query(whole).bind(all).bind(rest).execute(pool).await.map(drop)?);
-        Ok(())
-    }
-
-    /// Adds events that make trouble: so many steps of the poisoned account, and so many troubles.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn trouble(&self, steps: i64, troubles: i64) -> Result<()> {
-        let outbox = Outbox::new();
-        let poison: Vec<Step> = (1..=steps).map(|n| Step { account: POISONED, n }).collect();
-        let troubles: Vec<Trouble> = (0..troubles).map(|id| Trouble { id }).collect();
-        on_pool!(self, pool => {
-            let mut tx = outbox.begin(pool).await?;
-            tx.emit_all(&poison).await?;
-            tx.emit_all(&troubles).await?;
-            tx.commit().await?;
-        });
-        Ok(())
-    }
-
-    /// Deletes every event.
-    ///
-    /// # Errors
-    /// What the database says.
-    pub async fn clear(&self) -> Result<()> {
-        on_pool!(self, pool => {
-            sqlx::query("delete from outbox_event").execute(pool).await.map(drop)?;
         });
         Ok(())
     }

@@ -23,7 +23,14 @@ export async function fill({ url, count, note }) {
   };
 }
 
-export async function prepare({ url }, tally) {
+const QUICK = { localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 };
+
+export const prepare = ({ url }, tally) => open(url, tally, QUICK);
+
+// A local queue is for throughput; without it each job is fetched as soon as it is told of.
+export const listen = ({ url }, times) => open(url, times, {});
+
+function open(url, tally, worker) {
   const pool = new pg.Pool({ connectionString: url, max: 10 });
   let runner;
   return {
@@ -32,14 +39,7 @@ export async function prepare({ url }, tally) {
         pgPool: pool,
         logger,
         noHandleSignals: true,
-        preset: {
-          worker: {
-            concurrentJobs: 24,
-            localQueue: { size: 500 },
-            completeJobBatchDelay: 0,
-            failJobBatchDelay: 0,
-          },
-        },
+        preset: { worker: { concurrentJobs: 24, ...worker } },
         taskList: { 'order.placed': (payload) => tally.hear(payload.order_id) },
       });
     },

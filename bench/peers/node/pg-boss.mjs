@@ -58,3 +58,16 @@ export async function prepare({ url }, tally) {
     stop: () => boss.stop({ graceful: false }),
   };
 }
+
+// It polls, and no more often than this.
+export async function listen({ url }, times) {
+  const boss = open(url);
+  await boss.start();
+  const options = { pollingIntervalSeconds: 0.5, batchSize: BATCH };
+  return {
+    start: () =>
+      boss.work(QUEUE, options, async (jobs) => {
+        for (const job of jobs) times.hear(job.data.order_id);
+      }),
+  };
+}

@@ -27,6 +27,25 @@ class Tally {
   }
 }
 
+// When each event was first heard, in microseconds since 1970.
+class Times {
+  constructor(count) {
+    this.count = count;
+    this.heard = new Array(count).fill(0);
+    this.distinct = 0;
+    this.all = new Promise((resolve) => (this.done = resolve));
+  }
+
+  hear(number) {
+    const now = Math.round((performance.timeOrigin + performance.now()) * 1000);
+    if (this.heard[number - 1] === 0) {
+      this.heard[number - 1] = now;
+      this.distinct += 1;
+    }
+    if (this.distinct === this.count) this.done();
+  }
+}
+
 const say = (answer) => process.stdout.write(JSON.stringify(answer) + '\n');
 
 async function drain() {
@@ -48,6 +67,18 @@ async function drain() {
   await running;
 }
 
+async function listen() {
+  const times = new Times(order.count);
+  const worker = await (peer.listen ?? peer.prepare)(order, times);
+  const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+  await worker.start();
+  say({ ready: true });
+  await times.all;
+  say({ heard: times.heard });
+  await lines.next();
+}
+
 if (order.verb === 'fill') say((await peer.fill(order)) ?? {});
+else if (order.verb === 'listen') await listen();
 else await drain();
 process.exit(0);

@@ -32,6 +32,22 @@ class Tally:
             self.all.set()
 
 
+class Times:
+    """When each event was first heard, in microseconds since 1970."""
+
+    def __init__(self, count):
+        self.heard = [0] * count
+        self.left = count
+        self.all = asyncio.Event()
+
+    def hear(self, number):
+        if self.heard[number - 1] == 0:
+            self.heard[number - 1] = time.time_ns() // 1000
+            self.left -= 1
+        if self.left == 0:
+            self.all.set()
+
+
 def say(answer):
     print(json.dumps(answer), flush=True)
 
@@ -57,6 +73,17 @@ async def drain(peer, order):
         leave()
 
 
+async def listen(peer, order):
+    times = Times(order["count"])
+    async with peer.prepare(order, times) as worker:
+        running = asyncio.create_task(worker.run())
+        say({"ready": True})
+        await first_of(times.all.wait(), running)
+        say({"heard": times.heard})
+        await next_line()
+        leave()
+
+
 def leave():
     """Nothing is measured any more: a worker need not come to an end by itself."""
     sys.stdout.flush()
@@ -77,6 +104,8 @@ async def main():
     peer = importlib.import_module(order["peer"].replace("-", "_") + "_peer")
     if order["verb"] == "fill":
         say(await peer.fill(order) or {})
+    elif order["verb"] == "listen":
+        await listen(peer, order)
     else:
         await drain(peer, order)
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use pillarbox::WriterOnly;
-use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
+use sqlx::{AssertSqlSafe, PgPool};
 
 use super::field::{Field, Filled};
 use super::list::{PEERS, Peer};
@@ -140,11 +140,7 @@ async fn by_peer(
     else {
         return Err("it names no statement".into());
     };
-    let connections = u32::try_from(CONNECTIONS)?;
-    let pool = PgPoolOptions::new().max_connections(connections).min_connections(connections);
-    let pool = pool.connect(field.url()).await?;
-    let table = "create table business (id bigint primary key, total bigint not null)";
-    sqlx::raw_sql(table).execute(&pool).await?;
+    let pool = field.business(u32::try_from(CONNECTIONS)?).await?;
     let (clone, next) = (pool.clone(), Arc::new(AtomicI64::new(0)));
     let enqueue: Arc<str> = enqueue.into();
     let transaction = move || {
@@ -158,7 +154,8 @@ async fn by_peer(
     all_there(sample, there.try_into()?)
 }
 
-async fn transact(pool: &PgPool, enqueue: &str, order: i64) -> Result {
+/// One business insert, and the peer's own statement.
+pub(super) async fn transact(pool: &PgPool, enqueue: &str, order: i64) -> Result {
     let mut tx = pool.begin().await?;
     let business = sqlx::query("insert into business (id, total) values ($1, $2)");
     business.bind(order).bind(1999_i64).execute(&mut *tx).await?;

@@ -47,6 +47,12 @@ struct Drained {
     duplicates: u32,
 }
 
+/// The answer to `listen`.
+#[derive(Debug, Deserialize)]
+struct Heard {
+    heard: Vec<i64>,
+}
+
 impl Field {
     pub(super) async fn open(programs: Option<&Path>, url: &str) -> Result<Self> {
         let programs = Programs::load(programs)?;
@@ -61,8 +67,13 @@ impl Field {
         Ok(())
     }
 
-    pub(super) fn url(&self) -> &str {
-        &self.url
+    /// The peer's database with a table for the business, and connections to it.
+    pub(super) async fn business(&self, connections: u32) -> Result<PgPool> {
+        let pool = PgPoolOptions::new().max_connections(connections).min_connections(connections);
+        let pool = pool.connect(&self.url).await?;
+        let table = "create table business (id bigint primary key, total bigint not null)";
+        sqlx::raw_sql(table).execute(&pool).await?;
+        Ok(pool)
     }
 
     /// A new database with the peer's tables and this many events.
@@ -110,6 +121,27 @@ impl Field {
             log_bytes: used.log_bytes,
             peak: None,
         })
+    }
+
+    /// Lets the peer listen while `enqueue` gives it this many events, and returns when it heard each, in
+    /// microseconds since 1970.
+    pub(super) async fn listen(
+        &self,
+        peer: &Peer,
+        count: u32,
+        enqueue: impl Future<Output = Result>,
+    ) -> Result<Vec<i64>> {
+        let mut program = self.programs.start(peer, Verb::Listen, &self.url, count)?;
+        if !program.answer::<Ready>().await?.ready {
+            return Err("it was not ready".into());
+        }
+        enqueue.await?;
+        let Heard { heard } = program.answer().await?;
+        program.end().await?;
+        if heard.len() != usize::try_from(count)? {
+            return Err(format!("of {count} events {} came", heard.len()).into());
+        }
+        Ok(heard)
     }
 
     async fn run(&self, sql: &str) -> Result {

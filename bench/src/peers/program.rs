@@ -38,6 +38,7 @@ enum Program {
 pub(super) enum Verb {
     Fill,
     Drain,
+    Listen,
 }
 
 #[derive(Debug, Serialize)]

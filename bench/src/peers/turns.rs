@@ -1,9 +1,33 @@
 //! Rounds in which others may fail: that is told of them, and the rest goes on.
 
-use crate::{Result, round::Sample};
+use std::time::Duration;
 
-/// Samples of a way, or why there are none.
-pub(super) type Samples = std::result::Result<Vec<Sample>, String>;
+use crate::{
+    Result,
+    round::{Sample, quantile},
+};
+
+/// What was measured of a way in each round, or why nothing was.
+pub(super) type Rounds<T> = std::result::Result<Vec<T>, String>;
+pub(super) type Samples = Rounds<Sample>;
+
+/// What one round comes to, for whoever waits.
+pub(super) trait Told {
+    fn told(&self) -> String;
+}
+
+impl Told for Sample {
+    fn told(&self) -> String {
+        format!("{:.0}/s", self.per_second())
+    }
+}
+
+/// The times of all events.
+impl Told for Vec<Duration> {
+    fn told(&self) -> String {
+        format!("{} µs", quantile(self, 0.5).as_micros())
+    }
+}
 
 /// A way to do the work.
 pub(super) trait Way: Copy {
@@ -14,12 +38,12 @@ pub(super) trait Way: Copy {
 
 /// Does the work in each way once a round, forwards and backwards by turns. The work learns the
 /// number of the round; 0 warms up, does not count, and tells which peers do not run.
-pub(super) async fn by_turns<W: Way>(
+pub(super) async fn by_turns<W: Way, T: Told>(
     rounds: usize,
     ways: &[W],
-    mut work: impl AsyncFnMut(usize, W) -> Result<Sample>,
-) -> Result<Vec<Samples>> {
-    let mut samples: Vec<Samples> = vec![Ok(Vec::new()); ways.len()];
+    mut work: impl AsyncFnMut(usize, W) -> Result<T>,
+) -> Result<Vec<Rounds<T>>> {
+    let mut samples: Vec<Rounds<T>> = ways.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..=rounds {
         let mut order: Vec<usize> = (0..ways.len()).collect();
         if round % 2 == 1 {
@@ -30,7 +54,7 @@ pub(super) async fn by_turns<W: Way>(
             let (way, label) = (ways[place], ways[place].label());
             match work(round, way).await {
                 Ok(sample) => {
-                    eprintln!("round {round} of {rounds}: {label}: {:.0}/s", sample.per_second());
+                    eprintln!("round {round} of {rounds}: {label}: {}", sample.told());
                     taken.extend((round > 0).then_some(sample));
                 }
                 Err(error) if way.is_peer() => {
@@ -51,8 +75,6 @@ pub(super) fn taken(samples: &Samples) -> Result<&[Sample]> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[derive(Clone, Copy)]
