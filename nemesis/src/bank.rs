@@ -90,6 +90,7 @@ macro_rules! on_pool {
     };
 }
 
+// Below the macro that they use.
 mod backlog;
 mod look;
 

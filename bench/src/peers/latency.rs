@@ -1,4 +1,5 @@
-//! How long after the answer to its commit an event reaches a handler in another process.
+//! How long after the answer to its commit an event reaches a handler that shares nothing with the writer
+//! but the database. Peers are processes of their own, timed by the wall clock of the machine.
 
 use std::time::Duration;
 
@@ -37,13 +38,12 @@ pub(super) async fn run(bench: &mut Bench<'_, PostgresBench>, field: &Field) -> 
 
 /// The same rounds for every mark.
 async fn case(bench: &mut Bench<'_, PostgresBench>, field: &Field, rate: u32) -> Result {
-    let name = |mark: &Mark| {
-        format!("commit to handler beside other systems, {rate} tx/s, {}", mark.word)
-    };
+    let name =
+        |mark: &Mark| format!("commit to handler beside other systems, {rate} tx/s, {}", mark.word);
     if !MARKS.iter().any(|mark| bench.wants(&name(mark))) {
         return Ok(());
     }
-    let peers: Vec<&Peer> = PEERS.iter().filter(|peer| peer.takes_sql).collect();
+    let peers: Vec<&'static Peer> = PEERS.iter().filter(|peer| peer.takes_sql).collect();
     let ways: Vec<Way> =
         [Way::Ours, Way::Channel].into_iter().chain(peers.iter().map(|it| Way::Peer(it))).collect();
     let (database, count) = (bench.database, bench.scale().timed);
@@ -67,7 +67,7 @@ fn marked(rounds: &Rounds<Vec<Duration>>, mark: &Mark) -> Samples {
 fn report(
     bench: &mut Bench<'_, PostgresBench>,
     (name, mark, rate): (&str, &Mark, u32),
-    peers: &[&Peer],
+    peers: &[&'static Peer],
     samples: &[Samples],
 ) -> Result {
     let [Ok(ours), Ok(channel), others @ ..] = samples else {

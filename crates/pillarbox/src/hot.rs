@@ -10,7 +10,10 @@ mod tests;
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{Ordering, fence},
+    },
     time::Duration,
 };
 
@@ -218,8 +221,10 @@ impl LastWriters {
     /// Whether they have mail to send, or have sent some that was not taken.
     pub(crate) fn are_awaited(&self, events: &HotEvents) -> bool {
         let is_writing = |host: &Arc<Host>| Arc::strong_count(host) > 1;
-        // In this order: a writer sends first and then lets go.
-        self.0.as_ref().is_some_and(is_writing) || !events.0.is_empty()
+        let are_writing = self.0.as_ref().is_some_and(is_writing);
+        // A writer sends first and then lets go: what the last of them has sent is seen below.
+        fence(Ordering::Acquire);
+        are_writing || !events.0.is_empty()
     }
 }
 

@@ -66,6 +66,13 @@ impl Observers {
             }
         }
     }
+
+    /// Tells what was left unsettled when there was no more time for it, if anything was.
+    pub(crate) fn abandoned(&self, unsettled: usize) {
+        if unsettled > 0 {
+            self.see(&Happening::Abandoned { unsettled });
+        }
+    }
 }
 
 impl Default for Observers {

@@ -5,7 +5,6 @@ use pillarbox::{Outbox, Result};
 use super::{Bank, POISONED};
 use crate::{Step, Trouble};
 
-/// Backlogs begin here, so that accounts and events of one run are told apart.
 const FILL_POSTGRES: &str = "
 insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload)
 select

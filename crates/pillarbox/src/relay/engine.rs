@@ -85,6 +85,7 @@ impl Engine {
         self.hot.stop();
         self.tenure.leave();
         self.hold();
+        self.wake.alone(false);
         point!("drain");
         while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
             self.start_settle();
@@ -94,12 +95,10 @@ impl Engine {
             tokio::select! {
                 () = self.work.deliveries.finished() => self.take_in_deliveries(),
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
-                Some(mail) = self.hot.next() => self.hot.turn_away(mail),
+                Some(mail) = self.hot.next() => self.turn_away(mail),
                 () = sleep(LOOK), if self.hot.is_awaited() => {}
                 () = sleep_until(deadline) => {
-                    let unsettled = self.unsettled();
-                    self.observers.see(&Happening::Abandoned { unsettled });
-                    return;
+                    return self.observers.abandoned(self.unsettled());
                 }
             }
         }

@@ -52,6 +52,7 @@ pub(super) struct HotWork {
     /// Not started before their lease was too short, and to be given back.
     late: Vec<RowLease>,
     in_a_row: u32,
+    is_stopped: bool,
     /// After the stop.
     last_writers: LastWriters,
 }
@@ -68,6 +69,7 @@ impl HotWork {
             settle: None,
             late: Vec::new(),
             in_a_row: 0,
+            is_stopped: false,
             last_writers: LastWriters::default(),
         }
     }
@@ -105,15 +107,9 @@ impl HotWork {
     /// Nothing more is started; what waits is given back. What has a key is an ordinary row.
     pub(super) fn stop(&mut self) {
         self.last_writers = self.lane.close();
+        self.is_stopped = true;
         let waiting = self.waiting.take_out(|_| true);
         self.late.extend(waiting.iter().map(lease_of));
-    }
-
-    /// Mail that comes after the stop: what was written for this relay is given back.
-    pub(super) fn turn_away(&mut self, mail: Mail) {
-        if let Mail::Leased(event) = mail {
-            self.late.push(lease_of(&event));
-        }
     }
 
     /// Whether there is, or will be, mail of writers who began before the stop.
@@ -136,6 +132,9 @@ impl Engine {
     }
 
     fn read_mail(&mut self, mail: Mail) {
+        if self.hot.is_stopped {
+            return self.turn_away(mail);
+        }
         point!("hot.taken");
         match mail {
             Mail::Leased(event) => self.hot.waiting.push(*event),
@@ -149,6 +148,16 @@ impl Engine {
                 }
             }
             Mail::Withdrawn(rows) => rows.into_iter().for_each(|row| self.board.withdraw(row)),
+        }
+    }
+
+    /// Mail that comes after the stop: what was written for this relay is given back, and who holds the
+    /// shards now is to look.
+    pub(super) fn turn_away(&mut self, mail: Mail) {
+        match mail {
+            Mail::Leased(event) => self.hot.late.push(lease_of(&event)),
+            Mail::Committed(_) => self.wake.now(),
+            Mail::Registered(_) | Mail::Withdrawn(_) => {}
         }
     }
 

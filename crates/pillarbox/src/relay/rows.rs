@@ -193,7 +193,7 @@ impl RowEngine {
                 () = sleep_until(timer) => self.work.writes.tick(instant()),
             }
         }
-        self.observers.see(&Happening::Abandoned { unsettled: self.work.unsettled() });
+        self.observers.abandoned(self.work.unsettled());
     }
 
     /// Whether everything is settled or given back.

@@ -67,8 +67,8 @@ pub struct Settings {
     /// Defaults to 5 seconds.
     #[serde(rename = "sweep_ms", with = "millis")]
     pub sweep: Duration,
-    /// How many rows to have in memory at a time; fewer where payloads are large, so that those of a
-    /// page take some 32 MiB.
+    /// How many rows to have in memory at a time; fewer where payloads are large, aiming at 32 MiB of
+    /// them, but at least two of each shard.
     ///
     /// Raise it for small events and fast listeners. Defaults to 2000.
     pub batch: NonZeroU32,
@@ -81,7 +81,8 @@ pub struct Settings {
     /// Where there are several routes, each leaves a quarter of them to the others. Raise it for
     /// listeners that wait long on a network. Defaults to 16.
     pub workers: NonZeroU32,
-    /// How long a stop waits for deliveries under way.
+    /// How long a stop waits for deliveries under way, and for commits of this process that would be
+    /// delivered from memory.
     ///
     /// Defaults to 5 seconds.
     #[serde(rename = "drain_ms", with = "millis")]

@@ -6,8 +6,14 @@ use crate::store::Pending;
 /// Payloads of a page, of all shards together.
 const PAGE: usize = 32 << 20;
 
-/// What was not read yet is taken for heavy, and turns out to be light within a few pages.
+/// However heavy they are: workers must have something to do.
+const LEAST: u32 = 64;
+
+/// What was not read yet is taken for heavy.
 const UNKNOWN: usize = 256 << 10;
+
+/// As many rows decide what the next ones are reckoned with.
+const LAST: usize = 128;
 
 /// The bytes that a row is reckoned with.
 #[derive(Debug)]
@@ -18,18 +24,19 @@ impl Weight {
         Self(UNKNOWN)
     }
 
-    /// Heavier rows count at once, lighter ones little by little.
+    /// What a few rows weigh says little of the next ones.
     pub(super) fn saw(&mut self, rows: &[Pending]) {
         let sizes = rows.iter().filter_map(|row| row.event.as_ref().ok());
         let bytes: usize = sizes.map(|event| event.payload().as_bytes().len()).sum();
         if let Some(mean) = bytes.checked_div(rows.len()) {
-            self.0 = mean.max(self.0.midpoint(mean));
+            let count = rows.len().min(LAST);
+            self.0 = (self.0 * (LAST - count) + mean * count) / LAST;
         }
     }
 
     /// Fewer rows where they are heavy, and at least one of each shard.
     pub(super) fn bound(&self, pages: Pages, shards: usize) -> Pages {
-        let most = u32::try_from(PAGE / self.0.max(1)).unwrap_or(u32::MAX).max(1);
+        let most = u32::try_from(PAGE / self.0.max(1)).unwrap_or(u32::MAX).max(LEAST);
         let each = most / u32::try_from(shards).unwrap_or(u32::MAX).max(1);
         Pages { batch: pages.batch.min(most), least: pages.least.min(each.max(1)) }
     }
@@ -46,8 +53,9 @@ mod tests {
 
     const PAGES: Pages = Pages { batch: 2000, least: 16 };
 
-    fn page(bytes: usize) -> [Pending; 1] {
-        [Pending {
+    fn page(rows: usize, bytes: usize) -> Vec<Pending> {
+        let event = Envelope::bytes("test.step", vec![0; bytes]).unwrap();
+        let row = || Pending {
             seq: Seq(1),
             shard: ShardId(0),
             key: None,
@@ -57,8 +65,9 @@ mod tests {
             due_in: Duration::ZERO,
             lapsed: false,
             behind: false,
-            event: Ok(Envelope::bytes("test.step", vec![0; bytes]).unwrap()),
-        }]
+            event: Ok(event.clone()),
+        };
+        (0..rows).map(|_| row()).collect()
     }
 
     fn rows_of(weight: &Weight) -> [u32; 2] {
@@ -67,24 +76,26 @@ mod tests {
     }
 
     #[test]
-    fn pages_grow_to_their_size_when_rows_are_light() {
+    fn a_full_page_says_what_the_next_one_weighs() {
         let mut weight = Weight::new();
         assert_eq!(rows_of(&weight), [128, 2], "nobody knows yet");
 
-        (0..8).for_each(|_| weight.saw(&page(200)));
-
+        weight.saw(&page(LAST, 200));
         assert_eq!(rows_of(&weight), [2000, 16]);
+
+        weight.saw(&page(LAST, 1 << 20));
+        assert_eq!(rows_of(&weight), [64, 1]);
+        weight.saw(&[]);
+        assert_eq!(rows_of(&weight), [64, 1], "an empty page says nothing");
     }
 
     #[test]
-    fn one_page_of_heavy_rows_makes_the_next_one_small() {
+    fn one_heavy_row_does_not_speak_for_all() {
         let mut weight = Weight::new();
-        (0..8).for_each(|_| weight.saw(&page(200)));
+        weight.saw(&page(LAST, 200));
 
-        weight.saw(&page(1 << 20));
+        weight.saw(&page(1, 1 << 20));
 
-        assert_eq!(rows_of(&weight), [32, 1]);
-        weight.saw(&[]);
-        assert_eq!(rows_of(&weight), [32, 1], "an empty page says nothing");
+        assert_eq!(rows_of(&weight), [2000, 16]);
     }
 }

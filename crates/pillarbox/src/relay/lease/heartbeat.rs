@@ -141,8 +141,15 @@ impl Heartbeat {
     }
 
     fn next_move(&self, members: &[Member]) -> Move {
-        let kept = self.tenure.held().kept();
         let (owner, shards) = (&self.tenure.owner, self.layout.shards.get());
+        let kept = self.tenure.held().kept();
+        let owned = self.tenure.held().owned().len();
+        let own = members.iter().find(|member| member.owner == *owner);
+        let unknown = own.map_or(0, |member| usize::from(member.held).saturating_sub(owned));
+        if let Some(unknown) = u16::try_from(unknown).ok().filter(|unknown| *unknown > 0) {
+            // The answer to a take was lost, and everybody else believes that they are served.
+            return Move::Take(unknown);
+        }
         self.with_balance(|balance| balance.next(View { owner, members, shards, kept }, instant()))
     }
 
@@ -153,7 +160,8 @@ impl Heartbeat {
         point!("take.before"?);
         let mut taken = self.store.take(&take).await?;
         point!("take.after"?);
-        self.tenure.held().is_unsure = false;
+        // With as many as were asked for, there may be more of those that the lost answer was about.
+        self.tenure.held().is_unsure = was_unsure && taken.len() >= usize::from(most);
         if taken.is_empty() {
             return Ok(());
         }

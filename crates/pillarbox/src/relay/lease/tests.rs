@@ -7,7 +7,7 @@ use crate::clock::{SystemClock, Timestamp, instant};
 use crate::observe::Observers;
 use crate::relay::share::Balance;
 use crate::store::memory::MemoryStore;
-use crate::store::{Layout, Mode, Store as _};
+use crate::store::{Layout, Mode, Store as _, Take};
 
 /// A database whose clock a test turns.
 #[derive(Clone, Debug)]
@@ -118,6 +118,21 @@ async fn a_relay_that_was_overslept_gives_up_and_starts_over() {
     sleeper.beat().await.unwrap();
     let epochs: Vec<_> = sleeper.tenure.shards().into_values().collect();
     assert_eq!(epochs, vec![Epoch(3); 64], "each change of hands has an epoch of its own");
+}
+
+/// The database has them as the first relay's, which does not know of them, and the second one believes
+/// that they are served.
+#[tokio::test(start_paused = true)]
+async fn shards_whose_taker_got_no_answer_are_served() {
+    let mut relays = Relays::new();
+    relays.join().await;
+    let owner = relays.all[0].tenure.owner.clone();
+    relays.store.take(&Take { owner, most: 64, held: Vec::new() }).await.unwrap();
+    relays.join().await;
+
+    relays.beats(60).await;
+
+    assert_eq!(relays.shares(), [32, 32]);
 }
 
 #[tokio::test]
