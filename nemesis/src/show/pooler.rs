@@ -17,6 +17,13 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     let settings = hurried();
     let mut faults = Faults::default();
     let killed = stage.relay(&stage.orders("killed", &settings))?;
+    let mut tail = stage.tail()?;
+    // It has shards before there is anything to deliver: a newcomer might get its first when all is over.
+    wait(PATIENCE, async || {
+        tail.look()?;
+        Ok(tail.took.contains_key("killed"))
+    })
+    .await?;
     let mut relays = Vec::new();
     for number in 1..=RELAYS {
         let mut orders = stage.orders(&format!("r{number}"), &settings);
@@ -24,7 +31,6 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
         orders.writing = Some(Writing { writers: 2, first, ..stage.writing(transactions) });
         relays.push(stage.relay(&orders)?);
     }
-    let mut tail = stage.tail()?;
     wait(PATIENCE, async || {
         tail.look()?;
         Ok(tail.lives.contains_key("killed"))
