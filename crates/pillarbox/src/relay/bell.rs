@@ -11,8 +11,10 @@ use crate::id::jitter;
 use crate::store::Store;
 use crate::wake::Wake;
 
-/// However many commits there are, others are told no more often than this.
+/// However many commits there are, others are told no more often than this: who is asked to tell again
+/// as soon as it has told waits for more to tell.
 const PAUSE: Duration = Duration::from_millis(1);
+const AT_ONCE: Duration = Duration::from_micros(300);
 
 /// After so long the first look for what was written unseen; each pause is twice the one before.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
@@ -76,17 +78,33 @@ pub(super) async fn look_again(wake: Wake) {
 
 /// Tells others of commits here, for as long as it runs.
 pub(super) async fn ring(store: Arc<dyn Store>, wake: Wake) {
+    tell_others(wake, || ring_once(Arc::clone(&store))).await;
+}
+
+async fn ring_once(store: Arc<dyn Store>) {
+    if let Err(error) = store.ring().await {
+        debug!(error = %error, cause = error.source_text(), "others are not told, they poll");
+    }
+}
+
+async fn tell_others<F: Future<Output = ()>>(wake: Wake, tell: impl Fn() -> F) {
+    let mut told = None;
     loop {
         wake.wait_to_ring().await;
-        if let Err(error) = store.ring().await {
-            debug!(error = %error, cause = error.source_text(), "others are not told, they poll");
+        if told.is_some_and(|told| instant() - told < AT_ONCE) {
+            tokio::time::sleep(PAUSE).await;
         }
-        tokio::time::sleep(PAUSE).await;
+        tell().await;
+        told = Some(instant());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     /// When the looks came, in milliseconds.
@@ -109,6 +127,44 @@ mod tests {
         assert_eq!(looks(&wake, 10).await, [2, 6, 14, 30, 62, 126, 254, 510, 1022, 2046]);
         assert!(tokio::time::timeout(LONGEST_PAUSE, wake.wait()).await.is_err(), "polls go on");
         looking.abort();
+    }
+
+    const WHILE: Duration = Duration::from_millis(100);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_now_and_then_is_told_at_once() {
+        let (start, wake, told) = (instant(), Wake::default(), Mutex::new(Vec::new()));
+        let telling = tell_others(wake.clone(), || {
+            told.lock().unwrap().push((instant() - start).as_millis());
+            ready(())
+        });
+        let committing = async {
+            for _ in 0..3 {
+                wake.now();
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        };
+
+        let both = async { tokio::join!(telling, committing) };
+        assert!(tokio::time::timeout(WHILE, both).await.is_err());
+
+        assert_eq!(*told.lock().unwrap(), [0, 3, 6]);
+    }
+
+    /// There is always somebody who has committed while others were told.
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_of_commits_is_told_of_together() {
+        let (wake, told) = (Wake::default(), AtomicU32::new(0));
+        wake.now();
+
+        let telling = tell_others(wake.clone(), || {
+            told.fetch_add(1, Ordering::Relaxed);
+            wake.now();
+            ready(())
+        });
+        assert!(tokio::time::timeout(WHILE, telling).await.is_err());
+
+        assert!((40..=101).contains(&told.load(Ordering::Relaxed)), "{told:?}");
     }
 
     #[tokio::test(start_paused = true)]
