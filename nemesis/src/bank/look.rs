@@ -85,6 +85,17 @@ select count(*) from (select 1 from outbox_event where status in (0, 2) limit 10
         })
     }
 
+    /// Waits until no transaction is open any more that has changed an account.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn settled(&self) -> Result<()> {
+        on_pool!(self, pool => {
+            sqlx::raw_sql("update account set n = n").execute(pool).await?;
+        });
+        Ok(())
+    }
+
     /// Has the server end the session of a client's port. Returns whether there was one.
     ///
     /// # Errors

@@ -67,6 +67,8 @@ impl Swept {
         let (store, bank) = relay::attached(&orders.url).await?;
         let (handle, outbox) = relay::start(&store, &bank, &log, &orders).await?;
         self.write(&bank, &outbox, accounts).await?;
+        // A commit whose answer was lost may be on its way: what waits is known when it is over.
+        stage.place.bank.settled().await?;
         let drained = wait(PATIENCE, async || Ok(stage.place.pending().await? == 0)).await;
         drained.map_err(|error| format!("{life}: {error}"))?;
         handle.stop().await?;
