@@ -197,16 +197,6 @@ where ctid = any(array(
         catch: STORM,
     },
     Mutant {
-        name: "watermark",
-        what: "reads begin above what was read before, whatever commits late or is to be tried again",
-        edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/floor.rs",
-            from: "return Begin { floor: crowd, crowd, wish: Some(self.wishes) };",
-            to: "return Begin { floor: crowd.max(self.newest), crowd, wish: Some(self.wishes) };",
-        }],
-        catch: STORM,
-    },
-    Mutant {
         name: "hand-over-at-once",
         what: "a shard is given back while events of it are in delivery",
         edits: &[Edit {
