@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::field::Field;
 use super::list::{PEERS, Peer};
-use super::turns::{self, Samples, by_turns, taken};
+use super::turns::{self, Samples, beside, by_turns, taken};
 use crate::{
     Result,
     bare::{BARE, Database, Ending, OURS, Prefix, fill, postgres::PostgresBench},
@@ -88,10 +88,7 @@ fn figure(
     let peers = PEERS.iter().map(|peer| (peer.label(backlog), peer.goal()));
     for ((label, goal), samples) in [(seed, None)].into_iter().chain(peers).zip(others) {
         let goal = goal.filter(|_| relays == 2);
-        figure = match samples {
-            Ok(samples) => figure.peer(&label, ours, samples, goal),
-            Err(reason) => figure.absent(&label, reason, goal),
-        };
+        figure = beside(figure, &label, ours, samples, goal);
     }
     Ok(figure)
 }

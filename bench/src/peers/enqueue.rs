@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 
 use super::field::{Field, Filled};
 use super::list::{PEERS, Peer};
-use super::turns::{self, by_turns};
+use super::turns::{self, beside, by_turns};
 use crate::{
     Result,
     bare::{Database, Emit, OURS, postgres::PostgresBench},
@@ -64,10 +64,7 @@ pub(super) async fn run(bench: &mut Bench<'_, PostgresBench>, field: &Field) -> 
     );
     for (peer, samples) in peers.iter().zip(others) {
         let label = turns::Way::label(&Way::Peer(peer));
-        figure = match samples {
-            Ok(samples) => figure.peer(&label, ours, samples, None),
-            Err(reason) => figure.absent(&label, reason, None),
-        };
+        figure = beside(figure, &label, ours, samples, None);
     }
     bench.report(figure);
     Ok(())

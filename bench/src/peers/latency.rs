@@ -9,7 +9,7 @@ use sqlx::PgPool;
 use super::enqueue::transact;
 use super::field::{Field, Filled};
 use super::list::{PEERS, Peer};
-use super::turns::{self, Rounds, Samples, by_turns};
+use super::turns::{self, Rounds, Samples, beside, by_turns};
 use crate::{
     Result,
     bare::postgres::PostgresBench,
@@ -82,10 +82,7 @@ fn report(
     let mut figure = bench.figure(case, ours, channel)?;
     for (peer, samples) in peers.iter().zip(others) {
         let label = turns::Way::label(&Way::Peer(peer));
-        figure = match samples {
-            Ok(samples) => figure.peer(&label, ours, samples, None),
-            Err(reason) => figure.absent(&label, reason, None),
-        };
+        figure = beside(figure, &label, ours, samples, None);
     }
     bench.report(figure);
     Ok(())

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Result,
+    figure::{Figure, Goal},
     round::{Sample, quantile},
 };
 
@@ -66,6 +67,20 @@ pub(super) async fn by_turns<W: Way, T: Told>(
         }
     }
     Ok(samples)
+}
+
+/// Adds another way to a figure: what was measured of it, or why nothing was.
+pub(super) fn beside(
+    figure: Figure,
+    label: &str,
+    ours: &[Sample],
+    theirs: &Samples,
+    goal: Option<Goal>,
+) -> Figure {
+    match theirs {
+        Ok(samples) => figure.peer(label, ours, samples, goal),
+        Err(reason) => figure.absent(label, reason, goal),
+    }
 }
 
 /// Samples that cannot be missing.
