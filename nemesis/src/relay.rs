@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::layer::{ConcurrencyLimit, Layer};
+use pillarbox::layer::{self, ConcurrencyLimit, Layer};
 use pillarbox::observe::Happening;
 use pillarbox::{
     Backoff, Cx, Envelope, Failure, Inbox, Listeners, Outbox, Relay, RelayHandle, Store,
@@ -84,7 +84,7 @@ pub(crate) async fn start(
             .retry(Backoff::new(2 * AGAIN, Duration::from_millis(orders.backoff)))
             .observer(move |happening: &Happening<'_>| see(&seen, happening));
         if orders.trouble.is_limited() {
-            relay = relay.layer(limit());
+            relay = relay.layer(limit()?);
         }
         let outbox = relay.outbox();
         match relay.spawn().await {
@@ -248,9 +248,9 @@ async fn make(trouble: Trouble) -> std::result::Result<(), Failure> {
     Ok(())
 }
 
-/// Only one of each route at a time that is not quick.
-fn limit() -> impl Layer {
-    ConcurrencyLimit::new(NonZeroU32::MIN)
+/// Only one trouble at a time.
+fn limit() -> Result<impl Layer> {
+    Ok(layer::only("nemesis.trouble", ConcurrencyLimit::new(NonZeroU32::MIN))?)
 }
 
 fn see(log: &Log, happening: &Happening<'_>) {

@@ -1,5 +1,6 @@
 //! The relay: delivers committed events. The only room that spawns tasks.
 
+mod ahead;
 mod bell;
 mod board;
 mod careful;
@@ -37,6 +38,7 @@ use std::{
     time::Duration,
 };
 
+use self::ahead::Ahead;
 use self::board::{Board, Pages};
 use self::careful::Careful;
 use self::deliver::Courier;
@@ -264,16 +266,17 @@ impl Relay {
     fn engine(self, tenure: Arc<Tenure>, layout: Layout) -> Engine {
         let settings = self.settings;
         let held = Arc::clone(&tenure);
-        let routes = Routes::new(settings.workers.get() as usize, self.listeners.are_for_many());
+        let are_many = self.listeners.are_for_many();
+        let routes = || Routes::new(settings.workers.get() as usize, are_many);
         let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
         let courier = Arc::new(courier);
         Engine {
             store: self.store,
-            work: Work::new(Arc::clone(&courier)),
+            work: Work::new(Arc::clone(&courier), routes()),
             courier,
             tenure,
             judge: judge(self.policy, &settings),
-            routes,
+            routes: Ahead::new(routes()),
             board: Board::new(Pages { batch: settings.batch.get(), least: 16 }),
             settings,
             wake: self.wake,

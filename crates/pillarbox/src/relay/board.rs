@@ -28,7 +28,7 @@ use self::lane::{Lane, Parked, Queued};
 use self::slow::SlowRoutes;
 use self::weight::Weight;
 use super::ready::Ready;
-use super::routes::Routes;
+use super::routes::Places;
 use crate::id::{Epoch, Seq, ShardId};
 use crate::store::{Pending, ReadKeys, ShardRead};
 
@@ -228,7 +228,7 @@ impl Board {
     }
 
     /// The next row to start, and the epoch its shard is held at.
-    pub(super) fn next_start(&mut self, routes: &Routes) -> Option<(Pending, Epoch)> {
+    pub(super) fn next_start(&mut self, routes: &impl Places) -> Option<(Pending, Epoch)> {
         let queued = self.ready.next(routes)?;
         self.slow.started();
         Some(self.at_epoch(*queued))

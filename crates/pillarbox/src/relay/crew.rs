@@ -4,11 +4,13 @@
 //! the queue goes on with the next event for as long as listeners answer at once. When one makes it
 //! wait, another task takes its turn at the queue. Turns are as many as the runtime has threads:
 //! a listener that blocks its thread keeps no other from being called.
+//!
+//! There may be more in the queue than workers, so that a quick listener need not wait for the
+//! engine. An event leaves the queue when its route has a worker for it.
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -22,6 +24,8 @@ use tokio::task::JoinSet;
 
 use super::deliver::{Courier, Outcome, Under};
 use super::number::NumberMap;
+use super::ready::{Ready, Routed};
+use super::routes::{RouteId, Routes};
 use crate::clock::instant;
 use crate::envelope::{BadRow, Envelope};
 use crate::sync::{Mutex, MutexGuard};
@@ -30,6 +34,9 @@ use crate::verdict::Failure;
 /// As many events in a row, or as long, before the engine hears of them.
 const IN_A_ROW: u32 = 32;
 const AT_A_STRETCH: Duration = Duration::from_micros(100);
+
+/// A listener that needs longer does not answer at once, even if it never waits.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// Deliveries under way, each with what is kept of it meanwhile.
 #[derive(Debug)]
@@ -43,9 +50,18 @@ pub(super) struct Crew<K> {
 /// What is to be delivered.
 #[derive(Debug)]
 pub(super) struct Parcel {
+    pub(super) route: RouteId,
     pub(super) under: Under,
     pub(super) attempts: u32,
     pub(super) event: Result<Envelope, BadRow>,
+}
+
+/// A delivery that is over.
+#[derive(Debug)]
+pub(super) struct Over {
+    pub(super) outcome: Outcome,
+    /// The listener was well, and made nobody wait.
+    pub(super) at_once: bool,
 }
 
 #[derive(Debug)]
@@ -55,22 +71,35 @@ struct Shared {
     finished: Notify,
 }
 
-#[derive(Debug, Default)]
+/// What a task does next.
+type Next = Option<(u64, Parcel)>;
+
+#[derive(Debug)]
 struct State {
-    queue: VecDeque<(u64, Parcel)>,
-    finished: Vec<(u64, Outcome)>,
-    /// How many tasks have their turn at the queue.
+    queue: Ready<(u64, Parcel)>,
+    routes: Routes,
+    finished: Vec<(u64, Over)>,
+    /// How many tasks have their turn at the queue, and how many may have.
     turns: usize,
+    threads: usize,
     tasks: JoinSet<()>,
 }
 
+impl Routed for (u64, Parcel) {
+    fn route(&self) -> RouteId {
+        self.1.route
+    }
+}
+
 impl<K> Crew<K> {
-    pub(super) fn new(courier: Arc<Courier>) -> Self {
-        let shared = Shared { courier, state: Mutex::default(), finished: Notify::new() };
+    /// One whose routes share the workers so.
+    pub(super) fn new(courier: Arc<Courier>, routes: Routes) -> Self {
+        let state = Mutex::new(State::new(routes));
+        let shared = Shared { courier, state, finished: Notify::new() };
         Self { shared: Arc::new(shared), kept: NumberMap::default(), last: 0, taken_on: Vec::new() }
     }
 
-    /// How many deliveries are under way.
+    /// How many deliveries are under way, or about to be.
     pub(super) fn len(&self) -> usize {
         self.kept.len()
     }
@@ -96,15 +125,23 @@ impl<K> Crew<K> {
         if self.taken_on.is_empty() {
             return;
         }
-        let threads = Handle::current().metrics().num_workers();
         let mut state = self.shared.state();
+        state.threads = Handle::current().metrics().num_workers();
         for parcel in self.taken_on.drain(..) {
-            state.queue.push_back(parcel);
-            if state.turns < threads {
-                state.turns += 1;
+            state.queue.push(parcel);
+            if state.takes_turn() {
                 state.hire(&self.shared);
             }
         }
+    }
+
+    /// What no worker has begun with is over, as too late.
+    pub(super) fn recall(&mut self) {
+        let mut state = self.shared.state();
+        let waiting = state.queue.take_out(|_| true).into_iter().chain(self.taken_on.drain(..));
+        let too_late = |(id, _)| (id, Over { outcome: Outcome::TooLate, at_once: false });
+        let too_late: Vec<_> = waiting.map(too_late).collect();
+        state.finished.extend(too_late);
     }
 
     /// Waits until deliveries are over, or were since the last time.
@@ -116,9 +153,9 @@ impl<K> Crew<K> {
     }
 
     /// Those that are over.
-    pub(super) fn take_finished(&mut self) -> Vec<(K, Outcome)> {
+    pub(super) fn take_finished(&mut self) -> Vec<(K, Over)> {
         let finished = mem::take(&mut self.shared.state().finished);
-        let kept = |(id, outcome)| Some((self.kept.remove(&id)?, outcome));
+        let kept = |(id, over)| Some((self.kept.remove(&id)?, over));
         finished.into_iter().filter_map(kept).collect()
     }
 }
@@ -127,28 +164,45 @@ impl<K> Drop for Crew<K> {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         // A task in the middle of a call ends only after it, and must find nobody to pass its turn to.
-        state.queue.clear();
+        state.queue.take_out(|_| true);
         state.tasks.abort_all();
     }
 }
 
 impl State {
+    fn new(routes: Routes) -> Self {
+        let (queue, tasks) = (Ready::default(), JoinSet::new());
+        Self { queue, routes, finished: Vec::new(), turns: 0, threads: 1, tasks }
+    }
+
+    /// Whether there is one more turn to take.
+    fn takes_turn(&mut self) -> bool {
+        let is_free = self.turns < self.threads;
+        self.turns += usize::from(is_free);
+        is_free
+    }
+
     /// One more task, whose turn it is.
     fn hire(&mut self, shared: &Arc<Shared>) {
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(work(Arc::clone(shared)));
     }
 
-    /// A delivery is over. Returns the next one, if this is still the task's turn.
-    fn finish(&mut self, id: u64, outcome: Outcome, keeps_turn: bool) -> Option<(u64, Parcel)> {
-        self.finished.push((id, outcome));
-        if keeps_turn { self.next() } else { None }
+    /// A delivery is over. Returns the next one, if it is the task's turn still, or again.
+    fn finish(&mut self, id: u64, route: RouteId, over: Over, keeps_turn: bool) -> Next {
+        self.finished.push((id, over));
+        self.routes.ended(route);
+        let has_turn = keeps_turn || !self.queue.is_empty() && self.takes_turn();
+        if has_turn { self.next() } else { None }
     }
 
-    /// The next event, or the end of this turn.
-    fn next(&mut self) -> Option<(u64, Parcel)> {
-        let next = self.queue.pop_front();
-        self.turns -= usize::from(next.is_none());
+    /// The next event whose route has a worker for it, or the end of this turn.
+    fn next(&mut self) -> Next {
+        let next = if self.routes.are_busy() { None } else { self.queue.next(&self.routes) };
+        match &next {
+            Some((_, parcel)) => self.routes.started(parcel.route),
+            None => self.turns -= 1,
+        }
         next
     }
 }
@@ -172,7 +226,7 @@ impl Shared {
 
     /// Delivers one event. Returns its outcome, and whether it is still this task's turn.
     async fn deliver(self: &Arc<Self>, parcel: Parcel) -> (Outcome, bool) {
-        let Parcel { under, attempts, event } = parcel;
+        let Parcel { under, attempts, event, .. } = parcel;
         let mut delivery = pin!(self.courier.deliver(under, attempts, event));
         let mut keeps_turn = true;
         let outcome = poll_fn(|cx| {
@@ -189,19 +243,38 @@ impl Shared {
 /// Delivers what waits, until nothing does or somebody else goes on with it.
 async fn work(shared: Arc<Shared>) {
     let (mut in_a_row, mut since) = (0, instant());
-    let mut next = shared.state().next();
+    let (mut next, mut began) = (shared.state().next(), since);
     while let Some((id, parcel)) = next {
+        let route = parcel.route;
         let (outcome, keeps_turn) = shared.deliver(parcel).await;
-        next = shared.state().finish(id, outcome, keeps_turn);
+        let now = instant();
+        let at_once = keeps_turn && now - began < AT_ONCE && outcome.is_well();
+        next = shared.state().finish(id, route, Over { outcome, at_once }, keeps_turn);
+        began = now;
         in_a_row += 1;
-        let is_long = in_a_row >= IN_A_ROW || since.elapsed() >= AT_A_STRETCH;
+        let is_long = in_a_row >= IN_A_ROW || now - since >= AT_A_STRETCH;
         if is_long && next.is_some() {
             shared.finished.notify_one();
-            tokio::task::yield_now().await;
+            let_others().await;
             (in_a_row, since) = (0, instant());
+            began = since;
         }
     }
     shared.finished.notify_one();
+}
+
+/// Goes to the end of the line. What the runtime calls to yield does that only when its thread has
+/// seen to everything else, and a listener that blocks the thread may be among that.
+async fn let_others() {
+    let mut is_over = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// A listener that panics has failed.

@@ -42,6 +42,13 @@ pub(super) enum Outcome {
     TooLate,
 }
 
+impl Outcome {
+    /// Whether the listener was called, and had nothing to say against the event.
+    pub(super) const fn is_well(&self) -> bool {
+        matches!(self, Self::Judgeable(Ok(())))
+    }
+}
+
 /// The lease that a delivery happens under.
 #[derive(Clone, Debug)]
 pub(super) enum Under {

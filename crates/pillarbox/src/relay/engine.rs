@@ -6,15 +6,15 @@ use tokio::task::{Id, JoinError};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Settings;
+use super::ahead::Ahead;
 use super::board::Board;
 use super::careful::Careful;
-use super::crew::Parcel;
+use super::crew::{Over, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
 use super::hot::{HotWork, LOOK};
 use super::job::{Job, Judged};
 use super::lease::Tenure;
-use super::routes::Routes;
 use super::settle::{self, Answer};
 use super::work::{Progress, Work};
 use crate::clock::instant;
@@ -35,7 +35,7 @@ pub(super) struct Engine {
     pub(super) settings: Settings,
     pub(super) wake: Wake,
     pub(super) board: Board,
-    pub(super) routes: Routes,
+    pub(super) routes: Ahead,
     pub(super) work: Work,
     pub(super) hot: HotWork,
     pub(super) careful: Careful,
@@ -86,6 +86,7 @@ impl Engine {
         self.tenure.leave();
         self.hold();
         self.wake.alone(false);
+        self.recall();
         point!("drain");
         while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
             self.start_settle();
@@ -109,10 +110,23 @@ impl Engine {
         let held = self.tenure.shards();
         self.board.hold(&held);
         self.wake.alone(held.len() == self.all_shards);
-        self.tenure.drain(|count| self.board.drain(count));
+        let mut is_drained = false;
+        self.tenure.drain(|count| {
+            is_drained |= count > 0;
+            self.board.drain(count)
+        });
+        if is_drained {
+            self.recall();
+        }
         let unsettled = self.settings.max_unsettled.get();
         self.careful.took_over(self.tenure.take_lapsed(), unsettled);
         self.leave_careful();
+    }
+
+    /// What no worker has begun with need not be waited for.
+    fn recall(&mut self) {
+        self.work.deliveries.recall();
+        self.take_in_deliveries();
     }
 
     /// A drained shard is given back as soon as nothing of it is under way.
@@ -148,7 +162,7 @@ impl Engine {
 
     fn start_deliveries(&mut self) {
         let (workers, most) = (self.settings.workers.get(), self.settings.max_unsettled.get());
-        while self.work.deliveries.len() + self.careful.suspects.to_begin() < workers as usize
+        while self.routes.busy() + self.careful.suspects.to_begin() < workers as usize
             && self.unsettled() < most as usize
         {
             if self.careful.suspects.waits_alone(self.work.deliveries.is_empty()) {
@@ -174,7 +188,7 @@ impl Engine {
     pub(super) fn start(&mut self, row: Pending, epoch: Epoch) {
         let job = Job::of(&row, epoch);
         let Pending { shard, attempts, event, .. } = row;
-        let parcel = Parcel { under: Under::Shard(shard), attempts, event };
+        let parcel = Parcel { route: job.route_id, under: Under::Shard(shard), attempts, event };
         self.begin(job, parcel);
     }
 
@@ -237,8 +251,8 @@ impl Engine {
     }
 
     fn take_in_deliveries(&mut self) {
-        for (job, outcome) in self.work.deliveries.take_finished() {
-            self.routes.ended(job.route_id);
+        for (job, Over { outcome, at_once }) in self.work.deliveries.take_finished() {
+            self.routes.ended(job.route_id, at_once);
             self.judge(job, outcome);
         }
     }

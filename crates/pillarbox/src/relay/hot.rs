@@ -195,7 +195,8 @@ impl Engine {
         let job = Job::of_hot(&envelope, place);
         self.hot.rooms.insert(place.seq, room);
         self.observers.see(&Happening::Hot { events: 1 });
-        let parcel = Parcel { under: Under::Row(deadline), attempts: 0, event: Ok(envelope) };
+        let under = Under::Row(deadline);
+        let parcel = Parcel { route: job.route_id, under, attempts: 0, event: Ok(envelope) };
         self.begin(job, parcel);
         true
     }

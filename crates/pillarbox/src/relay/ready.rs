@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::routes::{RouteId, Routes};
+use super::routes::{Places, RouteId};
 
 /// Something that goes to a route.
 pub(super) trait Routed {
@@ -37,8 +37,12 @@ impl<T: Routed> Ready<T> {
         self.line.len() + self.aside.values().map(VecDeque::len).sum::<usize>()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.line.is_empty() && self.aside.is_empty()
+    }
+
     /// The first one whose route has a place.
-    pub(super) fn next(&mut self, routes: &Routes) -> Option<T> {
+    pub(super) fn next(&mut self, routes: &impl Places) -> Option<T> {
         let has_place = self.aside.keys().find(|route| routes.has_place(**route)).copied();
         if let Some(route) = has_place {
             return self.next_aside(route);
@@ -99,6 +103,7 @@ impl<T: Routed> Ready<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::routes::Routes;
 
     /// Its route, and its number.
     #[derive(Debug, PartialEq)]

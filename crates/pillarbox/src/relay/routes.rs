@@ -31,6 +31,12 @@ impl RouteId {
     }
 }
 
+/// Where there is a place for one more of a route, or not.
+pub(super) trait Places {
+    /// Whether one more of the route may start.
+    fn has_place(&self, route: RouteId) -> bool;
+}
+
 /// Who has which workers.
 #[derive(Debug)]
 pub(super) struct Routes {
@@ -46,10 +52,14 @@ impl Routes {
         Self { workers, busy: 0, under_way: NumberMap::default(), are_many }
     }
 
-    /// Whether one more of the route may start.
-    pub(super) fn has_place(&self, route: RouteId) -> bool {
-        let own = self.under_way.get(&route).copied().unwrap_or(0);
-        own < self.share((self.workers + own).saturating_sub(self.busy))
+    /// How many have something to do.
+    pub(super) const fn busy(&self) -> usize {
+        self.busy
+    }
+
+    /// Whether all of them have something to do.
+    pub(super) const fn are_busy(&self) -> bool {
+        self.busy >= self.workers
     }
 
     /// How many workers one route may take of those that the others leave.
@@ -73,6 +83,13 @@ impl Routes {
                 self.under_way.remove(&route);
             }
         }
+    }
+}
+
+impl Places for Routes {
+    fn has_place(&self, route: RouteId) -> bool {
+        let own = self.under_way.get(&route).copied().unwrap_or(0);
+        own < self.share((self.workers + own).saturating_sub(self.busy))
     }
 }
 

@@ -22,12 +22,13 @@ use self::line::{Line, UnderWay, Waiting};
 use self::look::Look;
 pub(super) use self::tenure::RowTenure;
 use self::write::{Decided, Writes};
-use super::crew::{Crew, Parcel};
+use super::crew::{Crew, Over, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
 use super::hot::LOOK;
 use super::job::Judged;
 use super::lease::Tenure;
+use super::routes::Routes;
 use super::suspects::Counting;
 use super::{SECOND, Settings};
 use crate::clock::{Deadline, instant};
@@ -113,7 +114,7 @@ impl RowWork {
             tasks: JoinSet::new(),
             line: Line::default(),
             suspects: Counting::default(),
-            deliveries: Crew::new(courier),
+            deliveries: Crew::new(courier, Routes::new(workers as usize, false)),
             writes: Writes::new(now + settings.lease / 3),
             claim,
             claiming: None,
@@ -276,7 +277,8 @@ impl RowEngine {
         let (under_way, event) = waiting.start();
         let (under, attempts) =
             (Under::Claim(Arc::clone(&under_way.tenure)), under_way.job.attempts);
-        self.work.deliveries.start(under_way, Parcel { under, attempts, event });
+        let route = under_way.job.route_id;
+        self.work.deliveries.start(under_way, Parcel { route, under, attempts, event });
     }
 
     fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
@@ -313,7 +315,7 @@ impl RowEngine {
     }
 
     fn take_in_deliveries(&mut self) {
-        for (under_way, outcome) in self.work.deliveries.take_finished() {
+        for (under_way, Over { outcome, .. }) in self.work.deliveries.take_finished() {
             self.work.appetite.delivered();
             self.judge(under_way, outcome);
         }

@@ -10,6 +10,7 @@ use super::crew::Crew;
 use super::deliver::Courier;
 use super::job::{Job, Judged};
 use super::number::NumberSet;
+use super::routes::Routes;
 use super::settle::Answer;
 use super::verdicts::Verdicts;
 use crate::clock::instant;
@@ -49,10 +50,10 @@ pub(super) enum Progress {
 }
 
 impl Work {
-    pub(super) fn new(courier: Arc<Courier>) -> Self {
+    pub(super) fn new(courier: Arc<Courier>, routes: Routes) -> Self {
         Self {
             tasks: JoinSet::new(),
-            deliveries: Crew::new(courier),
+            deliveries: Crew::new(courier, routes),
             judged: Verdicts::default(),
             settling: Vec::new(),
             settle: None,

@@ -8,7 +8,7 @@ use super::lane::Queued;
 use super::{Board, LaneKey, Ticket};
 use crate::hot::{KeyedEvent, Registration};
 use crate::id::{Epoch, Token};
-use crate::relay::routes::Routes;
+use crate::relay::routes::Places;
 use crate::store::{Pending, Status};
 
 /// How long a key waits for a commit that does not come; the row is an ordinary one then.
@@ -82,7 +82,7 @@ impl Board {
     }
 
     /// The next row from memory to start, and the epoch its shard is held at.
-    pub(in crate::relay) fn next_hot(&mut self, routes: &Routes) -> Option<(Pending, Epoch)> {
+    pub(in crate::relay) fn next_hot(&mut self, routes: &impl Places) -> Option<(Pending, Epoch)> {
         let queued = self.ready_hot.next(routes)?;
         self.slow.started();
         Some(self.at_epoch(*queued))

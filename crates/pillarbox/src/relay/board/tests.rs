@@ -24,7 +24,7 @@ use crate::event::Key;
 use crate::hot::{Holds, Host, HotEvents, HotLane, Mail, Pledge};
 use crate::id::{EventId, OwnerId, Token};
 use crate::observe::Observers;
-use crate::relay::routes::RouteId;
+use crate::relay::routes::{RouteId, Routes};
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
     Holding, Join, Lease, Mode, Operation, Origin, Read, Settle, Settled, Settlement, Status,

@@ -11,6 +11,7 @@ use crate::relay::Settings;
 use crate::relay::lease::Tenure;
 use crate::verdict::Next;
 
+const WORKERS: usize = 100;
 const SOON: Duration = Duration::from_secs(20);
 
 /// A crew whose listener is called with the number of each event.
@@ -26,12 +27,14 @@ fn crew<F: Future<Output = ()> + Send + 'static>(
     });
     let (clock, tenure) = (Arc::new(SystemClock), Tenure::new());
     let settings = Settings::default();
-    Crew::new(Arc::new(Courier::new(listeners, Layers::default(), clock, tenure, &settings)))
+    let courier = Courier::new(listeners, Layers::default(), clock, tenure, &settings);
+    Crew::new(Arc::new(courier), Routes::new(WORKERS, true))
 }
 
 fn parcel(number: u32) -> Parcel {
     let under = Under::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
-    Parcel { under, attempts: 0, event: Envelope::json("a.b", &number).map_err(|_| unreachable!()) }
+    let event = Envelope::json("a.b", &number).map_err(|_| unreachable!());
+    Parcel { route: RouteId::default(), under, attempts: 0, event }
 }
 
 fn start(crew: &mut Crew<u32>, numbers: std::ops::Range<u32>) {
@@ -40,7 +43,7 @@ fn start(crew: &mut Crew<u32>, numbers: std::ops::Range<u32>) {
 }
 
 /// Everything, as it comes.
-async fn all(crew: &mut Crew<u32>) -> Vec<(u32, Outcome)> {
+async fn all(crew: &mut Crew<u32>) -> Vec<(u32, Over)> {
     let mut finished = Vec::new();
     while !crew.is_empty() {
         timeout(SOON, crew.finished()).await.expect("something is over soon");
@@ -66,14 +69,18 @@ async fn those_that_wait_are_under_way_together() {
 
 #[tokio::test(start_paused = true)]
 async fn quick_ones_are_told_of_by_the_dozen() {
-    let mut crew = crew(async |_| {});
-    start(&mut crew, 0..100);
+    let engine = tokio::spawn(async {
+        let mut crew = crew(async |_| {});
+        start(&mut crew, 0..100);
 
-    crew.finished().await;
+        crew.finished().await;
 
-    assert_eq!(crew.take_finished().len(), IN_A_ROW as usize);
-    assert_eq!(crew.shared.state().tasks.len(), 1, "one task for all of them");
-    assert_eq!(all(&mut crew).await.len(), 100 - IN_A_ROW as usize);
+        assert_eq!(crew.take_finished().len(), IN_A_ROW as usize);
+        assert_eq!(crew.shared.state().tasks.len(), 1, "one task for all of them");
+        assert_eq!(all(&mut crew).await.len(), 100 - IN_A_ROW as usize);
+    });
+
+    engine.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,11 +99,7 @@ async fn one_that_blocks_its_thread_keeps_no_other_from_being_called() {
 
     start(&mut crew, 0..50);
 
-    assert!(all(&mut crew).await.iter().all(|(_, outcome)| is_well(outcome)));
-}
-
-fn is_well(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Judgeable(Ok(())))
+    assert!(all(&mut crew).await.iter().all(|(_, over)| over.outcome.is_well()));
 }
 
 #[tokio::test]
@@ -108,13 +111,13 @@ async fn a_panic_is_a_failure_that_says_why_and_the_others_go_on() {
 
     start(&mut crew, 0..6);
 
-    for (number, outcome) in all(&mut crew).await {
+    for (number, Over { outcome, .. }) in all(&mut crew).await {
         match outcome {
             Outcome::Judgeable(Err(failed)) if number == 3 => {
                 assert_eq!(failed.error.as_str(), "the listener panicked: number 3 is bad");
                 assert!(matches!(failed.next, Next::Retry), "{failed:?}");
             }
-            outcome => assert!(is_well(&outcome), "{number}: {outcome:?}"),
+            outcome => assert!(outcome.is_well(), "{number}: {outcome:?}"),
         }
     }
 }

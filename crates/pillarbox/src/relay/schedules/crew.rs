@@ -41,7 +41,7 @@ fn take_on(crew: &mut Crew<usize>, numbers: std::ops::Range<usize>) {
     for number in numbers {
         let under = Under::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
         let event = Ok(Envelope::json("a.b", &number).expect("a number is JSON"));
-        crew.start(number, Parcel { under, attempts: 0, event });
+        crew.start(number, Parcel { route: RouteId::default(), under, attempts: 0, event });
     }
 }
 
