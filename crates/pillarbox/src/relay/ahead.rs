@@ -76,7 +76,7 @@ impl Ahead {
             pace.counted += 1;
             self.routes.started(route);
         }
-        if pace.handed == 0 && (!pace.is_quick() || self.paces.len() > MOST) {
+        if pace.handed == 0 && self.paces.len() > MOST {
             self.paces.remove(&route);
         }
     }
@@ -128,7 +128,7 @@ mod tests {
         for _ in 1..AHEAD {
             ahead.ended(A, false);
         }
-        assert_eq!((ahead.busy(), ahead.paces.contains_key(&A)), (4, false));
+        assert_eq!((ahead.busy(), ahead.paces[&A].handed), (4, 0));
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl RouteId {
         Self(hasher.finish())
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, shuttle))]
     pub(super) const fn numbered(number: u64) -> Self {
         Self(number)
     }

@@ -23,8 +23,9 @@ pub struct Case {
 }
 
 /// All of them.
-pub const CASES: [Case; 15] = [
+pub const CASES: [Case; 16] = [
     Case { name: "crew: what is started comes back once", run: crew::comes_back_once },
+    Case { name: "crew: each route has its workers", run: crew::keeps_to_its_workers },
     Case { name: "crew: who waits passes the turn on", run: crew::passes_the_turn_on },
     Case { name: "crew: a panic is a failure", run: crew::fails_by_panic },
     Case { name: "crew: a dropped wait loses nothing", run: crew::loses_nothing },

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Semaphore};
 use tokio::time::timeout;
 
 use super::*;
@@ -11,7 +11,7 @@ use crate::relay::Settings;
 use crate::relay::lease::Tenure;
 use crate::verdict::Next;
 
-const WORKERS: usize = 100;
+const WORKERS: usize = 16;
 const SOON: Duration = Duration::from_secs(20);
 
 /// A crew whose listener is called with the number of each event.
@@ -31,10 +31,12 @@ fn crew<F: Future<Output = ()> + Send + 'static>(
     Crew::new(Arc::new(courier), Routes::new(WORKERS, true))
 }
 
+/// Even and odd numbers go to routes of their own.
 fn parcel(number: u32) -> Parcel {
+    let route = RouteId::numbered((number % 2).into());
     let under = Under::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
     let event = Envelope::json("a.b", &number).map_err(|_| unreachable!());
-    Parcel { route: RouteId::default(), under, attempts: 0, event }
+    Parcel { route, under, attempts: 0, event }
 }
 
 fn start(crew: &mut Crew<u32>, numbers: std::ops::Range<u32>) {
@@ -136,6 +138,82 @@ async fn a_turn_that_ended_is_taken_again() {
     }
 
     assert_eq!(crew.shared.state().turns, 0);
+}
+
+/// Even ones wait until they are let go, as many as there are; odd ones answer at once.
+fn gate() -> (Arc<Semaphore>, Arc<AtomicU32>, Crew<u32>) {
+    let (gate, called) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU32::new(0)));
+    let (opens, calls) = (Arc::clone(&gate), Arc::clone(&called));
+    let crew = crew(move |number| {
+        let (opens, calls) = (Arc::clone(&opens), Arc::clone(&calls));
+        async move {
+            if number % 2 == 0 {
+                calls.fetch_add(1, Ordering::SeqCst);
+                opens.acquire().await.unwrap().forget();
+            }
+        }
+    });
+    (gate, called, crew)
+}
+
+#[tokio::test]
+async fn a_route_that_waits_has_its_share_of_workers_and_the_others_go_on() {
+    let (gate, called, mut crew) = gate();
+    let most = u32::try_from(WORKERS - WORKERS / 4).unwrap();
+    start(&mut crew, 0..100);
+
+    let mut over = Vec::new();
+    while over.len() < 50 {
+        timeout(SOON, crew.finished()).await.expect("the odd ones are over soon");
+        over.extend(crew.take_finished());
+    }
+
+    assert!(over.iter().all(|(number, over)| number % 2 == 1 && over.outcome.is_well()));
+    assert_eq!((called.load(Ordering::SeqCst), crew.len()), (most, 50));
+
+    gate.add_permits(50);
+    assert_eq!(all(&mut crew).await.len(), 50);
+    let state = crew.shared.state();
+    assert_eq!((state.turns, state.routes.busy()), (0, 0));
+}
+
+#[tokio::test]
+async fn what_is_recalled_before_it_was_begun_is_too_late() {
+    let (gate, called, mut crew) = gate();
+    start(&mut crew, 0..100);
+    while crew.len() > 50 {
+        crew.finished().await;
+        crew.take_finished();
+    }
+
+    crew.recall();
+
+    let recalled = crew.take_finished();
+    let begun = called.load(Ordering::SeqCst) as usize;
+    assert_eq!(recalled.len(), 50 - begun);
+    assert!(recalled.iter().all(|(_, over)| matches!(over.outcome, Outcome::TooLate)));
+    gate.add_permits(begun);
+    assert!(all(&mut crew).await.iter().all(|(_, over)| over.outcome.is_well()));
+    assert_eq!(called.load(Ordering::SeqCst) as usize, begun, "a recalled one was called");
+}
+
+/// Neither one that waits nor one that takes long nor one that fails.
+#[tokio::test]
+async fn only_what_answers_well_and_soon_is_answered_at_once() {
+    let mut crew = crew(|number| async move {
+        match number {
+            0 => tokio::task::yield_now().await,
+            1 => std::thread::sleep(AT_ONCE),
+            2 => panic!("on purpose"),
+            _ => {}
+        }
+    });
+
+    start(&mut crew, 0..10);
+
+    for (number, Over { at_once, .. }) in all(&mut crew).await {
+        assert!(!at_once || number > 2, "{number}");
+    }
 }
 
 /// Counted down when a delivery ends, however it does.

@@ -13,10 +13,11 @@ use crate::envelope::Envelope;
 use crate::layer::Layers;
 use crate::listen::{Cx, Listeners};
 use crate::relay::Settings;
-use crate::relay::crew::{Crew, Parcel};
+use crate::relay::crew::{self, Crew, Parcel};
 use crate::relay::deliver::{Courier, Outcome, Under};
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::lease::Tenure;
+use crate::relay::routes::{RouteId, Routes};
 use crate::verdict::Failure;
 
 const MANY: usize = 5;
@@ -41,7 +42,8 @@ fn take_on(crew: &mut Crew<usize>, numbers: std::ops::Range<usize>) {
     for number in numbers {
         let under = Under::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
         let event = Ok(Envelope::json("a.b", &number).expect("a number is JSON"));
-        crew.start(number, Parcel { route: RouteId::default(), under, attempts: 0, event });
+        let route = RouteId::numbered(number as u64 % 2);
+        crew.start(number, Parcel { route, under, attempts: 0, event });
     }
 }
 
@@ -50,7 +52,7 @@ struct Over(BTreeMap<usize, Outcome>);
 
 impl Over {
     fn take_in(&mut self, crew: &mut Crew<usize>) {
-        for (number, outcome) in crew.take_finished() {
+        for (number, crew::Over { outcome, .. }) in crew.take_finished() {
             assert!(self.0.insert(number, outcome).is_none(), "{number} came back twice");
         }
     }
@@ -74,7 +76,12 @@ impl Over {
 }
 
 fn is_well(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Judgeable(Ok(())))
+    outcome.is_well()
+}
+
+/// A crew that has a worker for each.
+fn crew_of(courier: Arc<Courier>) -> Crew<usize> {
+    Crew::new(courier, Routes::new(2 * MANY, true))
 }
 
 /// Listeners that are at work, each until it waits for the first time.
@@ -104,7 +111,7 @@ pub(super) fn comes_back_once() {
     play(threads, async move {
         let busy = Busy::new(threads);
         let works = Arc::clone(&busy);
-        let mut crew = Crew::new(courier(move |number| {
+        let mut crew = crew_of(courier(move |number| {
             let works = Arc::clone(&works);
             async move {
                 works.work(number);
@@ -126,11 +133,46 @@ pub(super) fn comes_back_once() {
     });
 }
 
+/// Two routes with fewer workers than there are events: some are recalled, the others called.
+pub(super) fn keeps_to_its_workers() {
+    play(1 + chance(3), async {
+        let workers = 1 + chance(3);
+        let (now, called) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counts, calls) = (Arc::clone(&now), Arc::clone(&called));
+        let hear = move |_| {
+            let (now, called) = (Arc::clone(&counts), Arc::clone(&calls));
+            async move {
+                called.fetch_add(1, Ordering::SeqCst);
+                let at_work = now.fetch_add(1, Ordering::SeqCst) + 1;
+                assert!(at_work <= workers, "{at_work} of {workers} workers");
+                for _ in 0..chance(3) {
+                    tokio::task::yield_now().await;
+                }
+                now.fetch_sub(1, Ordering::SeqCst);
+            }
+        };
+        let mut crew = Crew::new(courier(hear), Routes::new(workers, true));
+        take_on(&mut crew, 0..MANY);
+        crew.go();
+        for _ in 0..chance(3) {
+            tokio::task::yield_now().await;
+        }
+        if chance(2) == 0 {
+            crew.recall();
+        }
+
+        let over = Over::default().all(&mut crew).await;
+
+        let well = over.0.values().filter(|outcome| is_well(outcome)).count();
+        assert_eq!((over.0.len(), well), (MANY, called.load(Ordering::SeqCst)), "{:?}", over.0);
+    });
+}
+
 /// Each waits for the one behind it.
 pub(super) fn passes_the_turn_on() {
     play(1 + chance(2), async {
         let bells: Arc<[Notify; MANY]> = Arc::default();
-        let mut crew = Crew::new(courier(move |number| {
+        let mut crew = crew_of(courier(move |number| {
             let bells = Arc::clone(&bells);
             async move {
                 if let Some(next) = bells.get(number + 1) {
@@ -148,7 +190,7 @@ pub(super) fn passes_the_turn_on() {
 
 pub(super) fn fails_by_panic() {
     play(1 + chance(2), async {
-        let mut crew = Crew::new(courier(|number| async move {
+        let mut crew = crew_of(courier(|number| async move {
             if number % 2 == 1 {
                 if number == 3 {
                     tokio::task::yield_now().await;
@@ -180,7 +222,7 @@ pub(super) fn loses_nothing() {
                 tokio::task::yield_now().await;
             }
         });
-        let mut crew = Crew::new(courier(|_| async {
+        let mut crew = crew_of(courier(|_| async {
             for _ in 0..chance(2) {
                 tokio::task::yield_now().await;
             }
@@ -207,7 +249,7 @@ pub(super) fn is_too_slow() {
     play(1 + chance(2), async {
         let _passing = AbortOnDrop(tokio::spawn(tokio::time::pass()));
         let timeout = Settings::default().delivery_timeout;
-        let mut crew = Crew::new(courier(move |number| async move {
+        let mut crew = crew_of(courier(move |number| async move {
             match number % 3 {
                 0 => std::future::pending().await,
                 1 => tokio::time::sleep(timeout).await,
@@ -230,7 +272,7 @@ pub(super) fn ends() {
                 std::future::pending().await
             }
         });
-        let mut crew = Crew::new(Arc::clone(&courier));
+        let mut crew = crew_of(Arc::clone(&courier));
         take_on(&mut crew, 0..MANY);
         crew.go();
         for _ in 0..chance(6) {

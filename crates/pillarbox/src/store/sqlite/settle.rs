@@ -10,7 +10,7 @@ use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
 use crate::point::point;
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
-use crate::store::{Settle, Settled};
+use crate::store::{Settle, Settled, Status};
 use crate::verdict::Verdict;
 
 pub(super) async fn settle(store: &SqliteStore, settle: &Settle) -> Result<Settled> {
@@ -61,8 +61,11 @@ async fn refused(
 pub(super) struct Batch<'a> {
     owner: &'a OwnerId,
     pub(super) seqs: Vec<Seq>,
-    groups: HashMap<Alike<'a>, Vec<Seq>>,
+    groups: HashMap<Alike<'a>, Vec<Due>>,
 }
+
+/// A row, and in how many microseconds it is due again.
+type Due = (Seq, i64);
 
 /// What rows must have in common to share a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,6 +91,17 @@ impl<'a> Alike<'a> {
         Self { shard, epoch, token, mark, route: mark.and(route) }
     }
 
+    fn statement(&self, is_put_off: bool) -> &'static str {
+        match (self.epoch, self.mark) {
+            (Some(_), None) => sql::SETTLE_DELETE,
+            (Some(_), Some(_)) if is_put_off => sql::SETTLE_PUT_OFF,
+            (Some(_), Some(_)) => sql::SETTLE_END,
+            (None, None) => sql::claim::SETTLE_ROWS_DELETE,
+            (None, Some(_)) if is_put_off => sql::claim::SETTLE_ROWS_PUT_OFF,
+            (None, Some(_)) => sql::claim::SETTLE_ROWS_END,
+        }
+    }
+
     fn is_failure(&self) -> bool {
         self.mark.is_some_and(|mark| mark.tried > 0)
     }
@@ -98,20 +112,22 @@ impl<'a> Batch<'a> {
         Self { owner, seqs: Vec::new(), groups: HashMap::new() }
     }
 
-    pub(super) fn add(&mut self, alike: Alike<'a>, seq: Seq) {
+    pub(super) fn add(&mut self, mut alike: Alike<'a>, seq: Seq) {
+        let delay = alike.mark.as_mut().map_or(0, |mark| std::mem::take(&mut mark.delay));
         self.seqs.push(seq);
-        self.groups.entry(alike).or_default().push(seq);
+        self.groups.entry(alike).or_default().push((seq, delay));
     }
 
     /// Writes all verdicts; nothing at all, and says so, when there is one that does not apply.
     pub(super) async fn write_all(&self, store: &SqliteStore) -> Result<bool> {
         let mut tx = store.begin().await?;
-        for (alike, seqs) in &self.groups {
-            if self.write(store, &mut tx, alike, seqs).await? < seqs.len() {
+        for (alike, rows) in &self.groups {
+            if self.write(store, &mut tx, alike, rows).await? < rows.len() {
                 tx.rollback().await?;
                 return Ok(false);
             }
         }
+        self.audit(store, &mut tx, |_| true).await?;
         point!("settle.inside"?);
         tx.commit().await?;
         Ok(true)
@@ -124,11 +140,14 @@ impl<'a> Batch<'a> {
         tx: &mut PooledTx<Sqlite>,
     ) -> Result<Vec<Seq>> {
         let mut applied = HashSet::new();
-        for (alike, seqs) in &self.groups {
-            let found = self.find(store, tx, alike, seqs).await?;
-            self.write(store, tx, alike, &found).await?;
+        for (alike, rows) in &self.groups {
+            let found = self.find(store, tx, alike, rows).await?;
+            let is_found = |(seq, _): &&Due| found.contains(seq);
+            let rows: Vec<Due> = rows.iter().filter(is_found).copied().collect();
+            self.write(store, tx, alike, &rows).await?;
             applied.extend(found);
         }
+        self.audit(store, tx, |seq| applied.contains(&seq)).await?;
         Ok(self.seqs.iter().copied().filter(|seq| applied.remove(seq)).collect())
     }
 
@@ -137,14 +156,14 @@ impl<'a> Batch<'a> {
         store: &SqliteStore,
         tx: &mut PooledTx<Sqlite>,
         alike: &Alike<'_>,
-        seqs: &[Seq],
-    ) -> Result<Vec<Seq>> {
+        rows: &[Due],
+    ) -> Result<HashSet<Seq>> {
         let statement = match alike.epoch {
             Some(_) => sql::SETTLE_FINDS,
             None => sql::claim::SETTLE_ROWS_FINDS,
         };
         let mut query = sqlx::query_scalar(store.sql(statement))
-            .bind(json(seqs))
+            .bind(json(&seqs(rows)))
             .bind(alike.shard.0)
             .bind(alike.token.0)
             .bind(self.owner.as_str());
@@ -160,33 +179,50 @@ impl<'a> Batch<'a> {
         store: &SqliteStore,
         tx: &mut PooledTx<Sqlite>,
         alike: &Alike<'_>,
-        seqs: &[Seq],
+        rows: &[Due],
     ) -> Result<usize> {
-        let rows = json(seqs);
-        let statement = match (alike.epoch, alike.mark) {
-            (Some(_), None) => sql::SETTLE_DELETE,
-            (Some(_), Some(_)) => sql::SETTLE_MARK,
-            (None, None) => sql::claim::SETTLE_ROWS_DELETE,
-            (None, Some(_)) => sql::claim::SETTLE_ROWS_MARK,
-        };
-        let mut query = sqlx::query(store.sql(statement))
-            .bind(&rows)
+        let is_put_off = alike.mark.is_some_and(|mark| mark.status == Status::Retry);
+        let mut query = sqlx::query(store.sql(alike.statement(is_put_off)))
+            .bind(if is_put_off { due(rows) } else { json(&seqs(rows)) })
             .bind(alike.shard.0)
             .bind(alike.token.0)
             .bind(self.owner.as_str());
         if let Some(mark) = alike.mark {
-            query = query.bind(mark.status.code()).bind(mark.tried).bind(mark.delay);
+            query = query.bind(mark.status.code()).bind(mark.tried);
             query = query.bind(mark.error).bind(alike.route);
         }
         if let Some(epoch) = alike.epoch {
             query = query.bind(epoch.0);
         }
         let written = query.execute(&mut **tx).await?.rows_affected();
-        if alike.is_failure() {
-            sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(&rows).execute(&mut **tx).await?;
-        }
         Ok(usize::try_from(written).unwrap_or(usize::MAX))
     }
+
+    /// What failed, and was written, leaves its lines in the audit.
+    async fn audit(
+        &self,
+        store: &SqliteStore,
+        tx: &mut PooledTx<Sqlite>,
+        is_written: impl Fn(Seq) -> bool,
+    ) -> Result<()> {
+        let failures = self.groups.iter().filter(|(alike, _)| alike.is_failure());
+        let failures = failures.flat_map(|(_, rows)| seqs(rows));
+        let seqs: Vec<Seq> = failures.filter(|seq| is_written(*seq)).collect();
+        if !seqs.is_empty() {
+            sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(json(&seqs)).execute(&mut **tx).await?;
+        }
+        Ok(())
+    }
+}
+
+fn seqs(rows: &[Due]) -> Vec<Seq> {
+    rows.iter().map(|(seq, _)| *seq).collect()
+}
+
+/// Places, each with its time, as a statement unpacks them.
+fn due(rows: &[Due]) -> String {
+    let rows: Vec<[i64; 2]> = rows.iter().map(|(seq, delay)| [seq.0, *delay]).collect();
+    serde_json::to_string(&rows).expect("numbers only")
 }
 
 /// Places as a statement unpacks them.

@@ -121,8 +121,17 @@ pub(super) const IS_HELD: &str =
 /// to bind; rows with the same token share a statement, which spares a comparison in JSON.
 macro_rules! open_rows {
     () => {
+        concat!(
+            "
+where seq in (select value from json_each(?1))",
+            is_open!()
+        )
+    };
+}
+
+macro_rules! is_open {
+    () => {
         "
-where seq in (select value from json_each(?1))
   and shard = ?2 and lock_token = ?3 and status in (0, 2)"
     };
 }
@@ -150,22 +159,44 @@ update {p}outbox_event
 set status = ?5,
     attempts = min(attempts + ?6, 2147483647),
     crashes = 0,
-    available_at = case ?5 when 2 then {now} + ?7 else available_at end,
-    done_at = case ?5 when 2 then null else {now} end,
-    last_error = coalesce(?8, last_error),
-    settled_by = ?9,
+    last_error = coalesce(?7, last_error),
+    settled_by = ?8,
     locked_by = null,
     locked_until = null,
-    lock_token = lock_token % 2147483647 + 1"
+    lock_token = lock_token % 2147483647 + 1,"
     };
 }
 
-pub(super) use {mark, open_rows};
+/// The end of a row.
+macro_rules! end {
+    () => {
+        concat!(mark!(), " done_at = {now}", open_rows!())
+    };
+}
+
+/// Rows that are to wait, with the time of each.
+macro_rules! put_off {
+    () => {
+        concat!(
+            mark!(),
+            "
+    done_at = null,
+    available_at = {now} + (it.value ->> 1)
+from json_each(?1) as it
+where seq = it.value ->> 0",
+            is_open!()
+        )
+    };
+}
+
+pub(super) use {end, is_open, mark, open_rows, put_off};
 
 pub(super) const SETTLE_DELETE: &str =
     concat!("delete from {p}outbox_event", open_rows!(), fence!("?5"));
 
-pub(super) const SETTLE_MARK: &str = concat!(mark!(), open_rows!(), fence!("?10"));
+pub(super) const SETTLE_END: &str = concat!(end!(), fence!("?9"));
+
+pub(super) const SETTLE_PUT_OFF: &str = concat!(put_off!(), fence!("?9"));
 
 /// Which rows a settle would find, for one that did not find them all.
 pub(super) const SETTLE_FINDS: &str =

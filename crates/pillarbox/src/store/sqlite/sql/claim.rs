@@ -1,6 +1,6 @@
 //! Statements of row claims.
 
-use super::{mark, open_rows, row_columns};
+use super::{end, is_open, mark, open_rows, put_off, row_columns};
 
 /// Rows that are due and in nobody's hands.
 macro_rules! free {
@@ -80,9 +80,15 @@ returning ",
 );
 
 /// Owner and token of the row are the whole fence: every claim moves the token.
+macro_rules! is_ours {
+    () => {
+        " and locked_by = ?4"
+    };
+}
+
 macro_rules! leased_rows {
     () => {
-        concat!(open_rows!(), " and locked_by = ?4")
+        concat!(open_rows!(), is_ours!())
     };
 }
 
@@ -120,7 +126,9 @@ returning seq, crashes"
 pub(in super::super) const SETTLE_ROWS_DELETE: &str =
     concat!("delete from {p}outbox_event", leased_rows!());
 
-pub(in super::super) const SETTLE_ROWS_MARK: &str = concat!(mark!(), leased_rows!());
+pub(in super::super) const SETTLE_ROWS_END: &str = concat!(end!(), is_ours!());
+
+pub(in super::super) const SETTLE_ROWS_PUT_OFF: &str = concat!(put_off!(), is_ours!());
 
 /// Which rows a settle would find, for one that did not find them all.
 pub(in super::super) const SETTLE_ROWS_FINDS: &str =
