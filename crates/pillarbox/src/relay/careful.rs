@@ -103,7 +103,10 @@ impl Engine {
         for (first, fate) in self.careful.suspects.counted(counted, max_crashes) {
             let is_ours = self.board.holds(first.row.shard, first.epoch);
             match fate {
-                Fate::Begin if is_ours => self.start(first.row, first.epoch),
+                Fate::Begin if is_ours => {
+                    let job = Job::of(&first.row, first.epoch).suspect(true);
+                    self.start_job(job, first.row);
+                }
                 Fate::GiveUp(failure) if is_ours => {
                     let job = Job::of(&first.row, first.epoch);
                     self.judge(job, Outcome::Judgeable(Err(failure.into())));

@@ -47,6 +47,18 @@ impl Outcome {
     pub(super) const fn is_well(&self) -> bool {
         matches!(self, Self::Judgeable(Ok(())))
     }
+
+    /// Of one that was counted before it was to begin: where it did not, and nobody can have died of
+    /// it, that is to be written, or the count would stay.
+    pub(super) fn of_suspect(self) -> Self {
+        match self {
+            Self::TooLate => {
+                let why = "counted as a suspect and not begun, the lease was too short";
+                Self::Judgeable(Err(Failure::defer(Duration::ZERO, why).into()))
+            }
+            judgeable @ Self::Judgeable(_) => judgeable,
+        }
+    }
 }
 
 /// The lease that a delivery happens under.

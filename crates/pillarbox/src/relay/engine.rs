@@ -187,6 +187,10 @@ impl Engine {
 
     pub(super) fn start(&mut self, row: Pending, epoch: Epoch) {
         let job = Job::of(&row, epoch);
+        self.start_job(job, row);
+    }
+
+    pub(super) fn start_job(&mut self, job: Job, row: Pending) {
         let Pending { shard, attempts, event, .. } = row;
         let parcel = Parcel { route: job.route_id, under: Under::Shard(shard), attempts, event };
         self.begin(job, parcel);
@@ -259,8 +263,10 @@ impl Engine {
 
     pub(super) fn judge(&mut self, job: Job, outcome: Outcome) {
         point!("judge");
-        let Outcome::Judgeable(outcome) = outcome else {
+        if matches!(outcome, Outcome::TooLate) {
             self.observers.see(&Happening::NotStarted { event_id: job.event_id() });
+        }
+        let Outcome::Judgeable(outcome) = job.judged(outcome) else {
             if job.is_hot {
                 return self.hot_too_late(&job);
             }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use tokio::time::Instant;
 
 use super::board::Ticket;
+use super::deliver::Outcome;
 use super::routes::RouteId;
 use crate::clock::{Clock, Timestamp, instant};
 use crate::context::Context;
@@ -28,6 +29,8 @@ pub(super) struct Job {
     pub(super) route_id: RouteId,
     /// Under the lease of its row, not of its shard.
     pub(super) is_hot: bool,
+    /// It was counted as one that a relay may die of.
+    is_suspect: bool,
     /// Where in the route the event type begins.
     type_at: usize,
     occurred_at: Option<Timestamp>,
@@ -62,6 +65,7 @@ impl Job {
             traceparent: envelope.and_then(Context::traceparent_of).map(str::to_owned),
             started: instant(),
             is_hot: false,
+            is_suspect: false,
         }
     }
 
@@ -79,7 +83,18 @@ impl Job {
             traceparent: Context::traceparent_of(envelope).map(str::to_owned),
             started: instant(),
             is_hot: true,
+            is_suspect: false,
         }
+    }
+
+    /// The same, counted as one that a relay may die of or not.
+    pub(super) fn suspect(self, is_suspect: bool) -> Self {
+        Self { is_suspect, ..self }
+    }
+
+    /// What is to be judged of it, if anything is.
+    pub(super) fn judged(&self, outcome: Outcome) -> Outcome {
+        if self.is_suspect { outcome.of_suspect() } else { outcome }
     }
 
     pub(super) fn event_id(&self) -> Cow<'_, str> {

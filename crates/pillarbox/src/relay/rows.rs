@@ -323,8 +323,10 @@ impl RowEngine {
 
     fn judge(&mut self, UnderWay { job, tenure, room }: UnderWay, outcome: Outcome) {
         point!("judge");
-        let Outcome::Judgeable(outcome) = outcome else {
+        if matches!(outcome, Outcome::TooLate) {
             self.observers.see(&Happening::NotStarted { event_id: job.event_id() });
+        }
+        let Outcome::Judgeable(outcome) = job.judged(outcome) else {
             return self.work.writes.give_back([tenure.row]);
         };
         let verdict = self.judge.judge(&Delivered {

@@ -60,10 +60,10 @@ impl Waiting {
 
     /// What is delivered, and what is kept of it meanwhile.
     pub(super) fn start(self) -> (UnderWay, Result<Envelope, BadRow>) {
-        let tenure = self.tenure;
+        let (tenure, is_suspect) = (Arc::clone(&self.tenure), self.is_suspect());
         match self.row {
             Row::Claimed(row) => {
-                let job = Job::of(&row, Epoch(0));
+                let job = Job::of(&row, Epoch(0)).suspect(is_suspect);
                 (UnderWay { job, tenure, room: None }, row.event)
             }
             Row::Hot(event) => {
