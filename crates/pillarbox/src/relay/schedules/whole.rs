@@ -30,6 +30,9 @@ const WRITERS: usize = 2;
 const EACH: usize = 3;
 const SHARDS: NonZeroU16 = NonZeroU16::new(2).expect("2 is not zero");
 
+/// Attempts that may fail: fewer than an event has.
+const FAILS: u32 = 4;
+
 /// A third of a lease: what is settled sooner was not overtaken by time.
 const LONG: Duration = Duration::from_secs(5);
 
@@ -152,14 +155,14 @@ fn settings(claim: ClaimMode) -> Settings {
 
 fn relay(store: &MemoryStore, ledger: &Ledger, claim: ClaimMode) -> Relay {
     let (hears, sees) = (ledger.clone(), ledger.clone());
-    let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+    let listeners = Listeners::new().fallback(move |event: Envelope, cx: Cx| {
         let ledger = hears.clone();
         async move {
             let number = event.payload().as_json().and_then(|it| it.parse().ok());
             for _ in 0..chance(3) {
                 tokio::task::yield_now().await;
             }
-            if chance(4) == 0 {
+            if cx.attempt() <= FAILS && chance(4) == 0 {
                 return Err(Failure::retry("by chance"));
             }
             ledger.hear(number.expect("it is a number"));
