@@ -66,7 +66,7 @@ struct Pages {
     /// How often each was taken, in the order of the first time.
     heard: Vec<usize>,
     times: BTreeMap<usize, usize>,
-    /// When the last delivery of each began.
+    /// When the first delivery of each began: the verdict of any may be the one that is fenced off.
     begun: BTreeMap<String, Duration>,
     fenced: usize,
     /// A lease came to its end, or a stop could not wait: what follows is another delivery.
@@ -109,7 +109,7 @@ impl Ledger {
         let mut pages = self.pages();
         if let Some(attempt) = happening.attempt() {
             let begun = Instant::age().saturating_sub(attempt.took);
-            pages.begun.insert(attempt.event_id.to_string(), begun);
+            pages.begun.entry(attempt.event_id.to_string()).or_insert(begun);
         }
         match happening {
             Happening::Fenced { event_id } => pages.fence(event_id),
