@@ -237,6 +237,16 @@ where ctid = any(array(
         catch: Catch::Tests("postgres::order"),
     },
     Mutant {
+        name: "watermark",
+        what: "reads begin above what was seen",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/board/floor.rs",
+            from: "return Begin { floor: crowd, crowd, wish: Some(self.wishes) };",
+            to: "return Begin { floor: crowd.max(self.newest), crowd, wish: Some(self.wishes) };",
+        }],
+        catch: Catch::Tests("postgres::read::a_commit_that_comes_late"),
+    },
+    Mutant {
         name: "suspects-go-uncounted",
         what: "with row claims, an event that kills relays is not counted",
         edits: &[Edit {

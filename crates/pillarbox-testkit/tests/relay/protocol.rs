@@ -42,6 +42,7 @@ macro_rules! on_every_backend {
 on_every_backend! {
     read {
         a_commit_below_the_floor_is_not_overtaken_by_its_key,
+        a_commit_that_comes_late_is_found,
         a_new_owner_leaves_a_held_key_waiting,
         a_read_that_overlaps_a_settle_starts_nothing_twice,
         a_read_that_overlaps_a_death_starts_nothing_before_the_replay,

@@ -36,6 +36,31 @@ pub(crate) async fn a_commit_below_the_floor_is_not_overtaken_by_its_key<B: Back
     relay.leave().await;
 }
 
+/// Places are given at the insert, and commits come in any order: a relay that went on above what it
+/// has seen would never find one that commits late.
+pub(crate) async fn a_commit_that_comes_late_is_found<B: Backend>(backend: &B) {
+    if lacks(backend, Need::ConcurrentWriters) {
+        return;
+    }
+    let [late, other, _] = neighbours(backend).await;
+    let (mut ear, listeners) = Ear::new([]);
+    let relay = Actor::enter(backend, listeners, |relay| relay).await.with_shards().await;
+    let mut slow = backend.own().await;
+    slow.emit(&Outbox::new(), keyed(&late, 1)).await.unwrap();
+    for number in [2, 3] {
+        let ids = commit(backend, &Outbox::new(), [keyed(&other, number)]).await;
+        relay.handle.wake();
+        assert_eq!(ear.hears(1).await, [number]);
+        event_with(backend, &ids[0], Status::Done).await;
+    }
+
+    slow.commit().await.unwrap();
+    relay.handle.wake();
+
+    assert_eq!(ear.hears(1).await, [1]);
+    relay.leave().await;
+}
+
 /// H1: an owner that looks for new and retried rows only does not see a held head, and starts what
 /// is behind it. R2: held is data, a pending row like any other.
 pub(crate) async fn a_new_owner_leaves_a_held_key_waiting<B: Backend>(backend: &B) {
