@@ -74,7 +74,8 @@ pub enum Happening<'a> {
         /// Why.
         error: Cow<'a, str>,
     },
-    /// The lease was too short to start a delivery: the event is left to its next owner.
+    /// A delivery was not begun: the lease was too short, or its shard is given away. The event is
+    /// left to its next owner.
     NotStarted {
         /// Which.
         event_id: Cow<'a, str>,

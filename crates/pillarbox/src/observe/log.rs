@@ -92,7 +92,7 @@ fn tell_delivery(happening: &Happening<'_>) {
 fn tell_work(happening: &Happening<'_>) {
     match happening {
         Happening::NotStarted { event_id } => {
-            debug!(%event_id, "lease too short to start, left to its next owner");
+            debug!(%event_id, "not begun under this lease, left to its next owner");
         }
         Happening::Fenced { event_id } => {
             warn!(%event_id, "verdict fenced off, written before or no longer ours");

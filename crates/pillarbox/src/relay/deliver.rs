@@ -38,7 +38,7 @@ pub(super) struct Courier {
 pub(super) enum Outcome {
     /// The listener was called, or the event can have none.
     Judgeable(Result<(), Failed>),
-    /// The lease ran out first: it is not ours to deliver.
+    /// The lease ran out first, or is given back: it is not ours to deliver.
     TooLate,
 }
 
@@ -53,7 +53,7 @@ impl Outcome {
     pub(super) fn of_suspect(self) -> Self {
         match self {
             Self::TooLate => {
-                let why = "counted as a suspect and not begun, the lease was too short";
+                let why = "counted as a suspect and not begun under this lease";
                 Self::Judgeable(Err(Failure::defer(Duration::ZERO, why).into()))
             }
             judgeable @ Self::Judgeable(_) => judgeable,

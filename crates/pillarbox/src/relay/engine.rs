@@ -1,9 +1,11 @@
 //! The engine: one task that reads, starts deliveries, and settles what they came to.
 
+mod hold;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinError};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::Settings;
 use super::ahead::Ahead;
@@ -12,7 +14,7 @@ use super::careful::Careful;
 use super::crew::{Over, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
-use super::hot::{HotWork, LOOK};
+use super::hot::HotWork;
 use super::job::{Job, Judged};
 use super::lease::Tenure;
 use super::settle::{self, Answer};
@@ -77,65 +79,6 @@ impl Engine {
             }
         }
         self.drain().await;
-    }
-
-    /// Finishes deliveries under way and writes their verdicts, as long as `drain` allows.
-    async fn drain(mut self) {
-        let deadline = instant() + self.settings.drain;
-        self.hot.stop();
-        self.tenure.leave();
-        self.hold();
-        self.wake.alone(false);
-        self.recall();
-        point!("drain");
-        while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
-            self.start_settle();
-            self.start_hot_settle();
-            self.give_back();
-            self.work.deliveries.go();
-            tokio::select! {
-                () = self.work.deliveries.finished() => self.take_in_deliveries(),
-                Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
-                Some(mail) = self.hot.next() => self.turn_away(mail),
-                () = sleep(LOOK), if self.hot.is_awaited() => {}
-                () = sleep_until(deadline) => {
-                    return self.observers.abandoned(self.unsettled());
-                }
-            }
-        }
-    }
-
-    /// Works on the shards now held, and drains those that are to be given back.
-    pub(super) fn hold(&mut self) {
-        let held = self.tenure.shards();
-        self.board.hold(&held);
-        self.wake.alone(held.len() == self.all_shards);
-        let mut is_drained = false;
-        self.tenure.drain(|count| {
-            is_drained |= count > 0;
-            self.board.drain(count)
-        });
-        if is_drained {
-            self.recall();
-        }
-        let unsettled = self.settings.max_unsettled.get();
-        self.careful.took_over(self.tenure.take_lapsed(), unsettled);
-        self.leave_careful();
-    }
-
-    /// What no worker has begun with need not be waited for.
-    fn recall(&mut self) {
-        self.work.deliveries.recall();
-        self.take_in_deliveries();
-    }
-
-    /// A drained shard is given back as soon as nothing of it is under way.
-    fn give_back(&mut self) {
-        let drained = self.board.drained();
-        if !drained.is_empty() {
-            self.tenure.drained(&drained);
-            self.hold();
-        }
     }
 
     fn tick(&mut self) {

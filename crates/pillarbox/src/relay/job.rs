@@ -159,3 +159,28 @@ impl Judged {
         (!matches!(self.verdict, Verdict::Delete)).then(|| self.job.route.clone()).flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::id::{Seq, ShardId};
+    use crate::verdict::Next;
+
+    fn job() -> Job {
+        let envelope = Envelope::json("test.step", &1).unwrap();
+        let occurred_at = Timestamp::from_unix_micros(0);
+        let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
+        Job::of_hot(&envelope, place)
+    }
+
+    #[test]
+    fn one_that_was_counted_and_not_begun_is_written_as_put_off() {
+        assert!(matches!(job().judged(Outcome::TooLate), Outcome::TooLate));
+        let Outcome::Judgeable(Err(failed)) = job().suspect(true).judged(Outcome::TooLate) else {
+            panic!("its count would stay");
+        };
+        assert_eq!(failed.next, Next::Defer(Duration::ZERO));
+    }
+}

@@ -209,7 +209,10 @@ impl<'a> Batch<'a> {
         let failures = failures.flat_map(|(_, rows)| seqs(rows));
         let seqs: Vec<Seq> = failures.filter(|seq| is_written(*seq)).collect();
         if !seqs.is_empty() {
-            sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(json(&seqs)).execute(&mut **tx).await?;
+            sqlx::query(store.sql(sql::AUDIT_FAILURES))
+                .bind(json(&seqs))
+                .execute(&mut **tx)
+                .await?;
         }
         Ok(())
     }
