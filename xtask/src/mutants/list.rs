@@ -48,7 +48,6 @@ impl Edit {
 }
 
 const STORM: Catch = Catch::Show(&["--quick", "--store", "postgres", "--seconds", "20", "storm"]);
-const ROLLING: Catch = Catch::Show(&["--quick", "--store", "postgres", "rolling"]);
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -110,7 +109,7 @@ where ctid = any(array(
             from: "        if lapsed.is_empty() {\n            return;",
             to: "        if lapsed.len() < usize::MAX {\n            return;",
         }],
-        catch: STORM,
+        catch: Catch::Tests("memory::hot::the_row_of_a_dead_writer"),
     },
     Mutant {
         name: "inbox-forgets",
@@ -204,7 +203,7 @@ where ctid = any(array(
             from: "self.hand.of_shard(**shard) == 0;",
             to: "self.hand.of_shard(**shard) < u32::MAX;",
         }],
-        catch: ROLLING,
+        catch: Catch::Tests("memory::share"),
     },
     Mutant {
         name: "unknown-is-committed",

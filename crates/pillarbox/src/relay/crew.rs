@@ -135,10 +135,12 @@ impl<K> Crew<K> {
         }
     }
 
-    /// What no worker has begun with is over, as too late.
-    pub(super) fn recall(&mut self) {
+    /// What no worker has begun with, under leases that are meant, is over, as too late.
+    pub(super) fn recall(&mut self, is_meant: impl Fn(&Under) -> bool) {
+        let is_meant = |(_, parcel): &(u64, Parcel)| is_meant(&parcel.under);
         let mut state = self.shared.state();
-        let waiting = state.queue.take_out(|_| true).into_iter().chain(self.taken_on.drain(..));
+        let taken_on = self.taken_on.extract_if(.., |it| is_meant(it));
+        let waiting = state.queue.take_out(is_meant).into_iter().chain(taken_on);
         let too_late = |(id, _)| (id, Over { outcome: Outcome::TooLate, at_once: false });
         let too_late: Vec<_> = waiting.map(too_late).collect();
         state.finished.extend(too_late);

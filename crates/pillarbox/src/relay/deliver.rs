@@ -15,7 +15,7 @@ use super::settings::Settings;
 use crate::clock::{Clock, Deadline};
 use crate::context::{self, Context};
 use crate::envelope::{BadRow, Envelope};
-use crate::id::ShardId;
+use crate::id::{Epoch, ShardId};
 use crate::layer::{self, Delivering, Last, Layers};
 use crate::listen::{AnyListener, Cx, Listeners};
 use crate::point::point;
@@ -64,8 +64,8 @@ impl Outcome {
 /// The lease that a delivery happens under.
 #[derive(Clone, Debug)]
 pub(super) enum Under {
-    /// The relay's, on the event's shard.
-    Shard(ShardId),
+    /// The relay's, on the event's shard, at this epoch.
+    Shard(ShardId, Epoch),
     /// The writer's, on the row itself, until then.
     Row(Deadline),
     /// The relay's, on the row itself, renewed for as long as it is in hand.
@@ -89,7 +89,10 @@ impl Courier {
     /// Whether a delivery may start now; asked right before the listener is called.
     fn may_start(&self, under: &Under) -> bool {
         match under {
-            Under::Shard(shard) => self.tenure.may_start(&*self.clock, *shard, self.margin),
+            // At another epoch somebody else had it meanwhile, and has gone on with its keys.
+            Under::Shard(shard, epoch) => {
+                self.tenure.holds(&*self.clock, *shard, self.margin) == Some(*epoch)
+            }
             // Nobody prolongs the lease of a row: it must last for the whole delivery.
             Under::Row(deadline) => !deadline.has_passed(&*self.clock, self.timeout + self.margin),
             Under::Claim(row) => self.is_live() && row.is_live(&*self.clock, self.margin),

@@ -135,7 +135,8 @@ impl Engine {
 
     pub(super) fn start_job(&mut self, job: Job, row: Pending) {
         let Pending { shard, attempts, event, .. } = row;
-        let parcel = Parcel { route: job.route_id, under: Under::Shard(shard), attempts, event };
+        let under = Under::Shard(shard, job.epoch);
+        let parcel = Parcel { route: job.route_id, under, attempts, event };
         self.begin(job, parcel);
     }
 

@@ -63,10 +63,15 @@ impl Tenure {
         self.held().is_live(clock, margin)
     }
 
-    /// Whether a delivery may start now; asked right before the listener is called.
-    pub(super) fn may_start(&self, clock: &dyn Clock, shard: ShardId, margin: Duration) -> bool {
+    /// The epoch that the shard is held at, by a lease that still runs for longer than `margin`.
+    pub(super) fn holds(
+        &self,
+        clock: &dyn Clock,
+        shard: ShardId,
+        margin: Duration,
+    ) -> Option<Epoch> {
         let held = self.held();
-        held.is_live(clock, margin) && held.shards.contains_key(&shard)
+        held.shards.get(&shard).copied().filter(|_| held.is_live(clock, margin))
     }
 
     pub(super) fn shards(&self) -> BTreeMap<ShardId, Epoch> {

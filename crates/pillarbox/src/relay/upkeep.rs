@@ -169,7 +169,7 @@ impl Lead {
         match self {
             Self::Always => true,
             Self::LowestShard(watch) => {
-                watch.tenure.may_start(&*watch.clock, ShardId(0), watch.margin)
+                watch.tenure.holds(&*watch.clock, ShardId(0), watch.margin).is_some()
             }
         }
     }

@@ -186,7 +186,7 @@ async fn what_is_recalled_before_it_was_begun_is_too_late() {
         crew.take_finished();
     }
 
-    crew.recall();
+    crew.recall(|_| true);
 
     let recalled = crew.take_finished();
     let begun = called.load(Ordering::SeqCst) as usize;

@@ -5,6 +5,7 @@ use tokio::time::{sleep, sleep_until};
 use super::Engine;
 use crate::clock::instant;
 use crate::point::point;
+use crate::relay::deliver::Under;
 use crate::relay::hot::LOOK;
 
 impl Engine {
@@ -15,7 +16,8 @@ impl Engine {
         self.tenure.leave();
         self.hold();
         self.wake.alone(false);
-        self.recall();
+        self.work.deliveries.recall(|_| true);
+        self.take_in_deliveries();
         point!("drain");
         while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
             self.start_settle();
@@ -39,23 +41,25 @@ impl Engine {
         let held = self.tenure.shards();
         self.board.hold(&held);
         self.wake.alone(held.len() == self.all_shards);
-        let mut is_drained = false;
-        self.tenure.drain(|count| {
-            is_drained |= count > 0;
-            self.board.drain(count)
-        });
-        if is_drained {
-            self.recall();
-        }
+        self.drain_shards();
         let unsettled = self.settings.max_unsettled.get();
         self.careful.took_over(self.tenure.take_lapsed(), unsettled);
         self.leave_careful();
     }
 
     /// What no worker has begun with need not be waited for.
-    fn recall(&mut self) {
-        self.work.deliveries.recall();
-        self.take_in_deliveries();
+    fn drain_shards(&mut self) {
+        let mut drained = Vec::new();
+        self.tenure.drain(|count| {
+            drained = self.board.drain(count);
+            drained.clone()
+        });
+        if !drained.is_empty() {
+            let is_of =
+                |under: &Under| matches!(under, Under::Shard(it, _) if drained.contains(it));
+            self.work.deliveries.recall(is_of);
+            self.take_in_deliveries();
+        }
     }
 
     /// A drained shard is given back as soon as nothing of it is under way.

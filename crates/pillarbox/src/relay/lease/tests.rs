@@ -4,10 +4,16 @@ use std::num::NonZeroU16;
 
 use super::*;
 use crate::clock::{SystemClock, Timestamp, instant};
+use crate::envelope::Envelope;
+use crate::layer::Layers;
+use crate::listen::{Cx, Listeners};
 use crate::observe::Observers;
+use crate::relay::Settings;
+use crate::relay::deliver::{Courier, Outcome, Under};
 use crate::relay::share::Balance;
 use crate::store::memory::MemoryStore;
 use crate::store::{Layout, Mode, Store as _, Take};
+use crate::verdict::Failure;
 
 /// A database whose clock a test turns.
 #[derive(Clone, Debug)]
@@ -165,7 +171,7 @@ async fn a_shard_taken_again_is_not_dropped_by_an_old_refusal() {
 async fn nothing_starts_once_the_lease_may_have_run_out() {
     let store = MemoryStore::new();
     let heartbeat = relay(&store);
-    let may_start = || heartbeat.tenure.may_start(&SystemClock, ShardId(0), SECOND);
+    let may_start = || heartbeat.tenure.holds(&SystemClock, ShardId(0), SECOND).is_some();
     assert!(!may_start(), "there is no lease yet");
     heartbeat.join().await.unwrap();
     heartbeat.beat().await.unwrap();
@@ -174,6 +180,31 @@ async fn nothing_starts_once_the_lease_may_have_run_out() {
     tokio::time::advance(Duration::from_millis(14_500)).await;
 
     assert!(!may_start(), "less than the margin is left");
+}
+
+/// Somebody else had the shard in between, and has gone on with its keys.
+#[tokio::test(start_paused = true)]
+async fn what_was_read_at_an_older_epoch_does_not_start() {
+    let store = MemoryStore::new();
+    let heartbeat = relay(&store);
+    heartbeat.join().await.unwrap();
+    heartbeat.beat().await.unwrap();
+    let read_at = heartbeat.tenure.shards()[&ShardId(0)];
+    let listeners = Listeners::new().fallback(async |_: Envelope, _: Cx| Ok::<(), Failure>(()));
+    let (clock, tenure) = (Arc::new(SystemClock), Arc::clone(&heartbeat.tenure));
+    let settings = Settings::default();
+    let courier = Courier::new(listeners, Layers::default(), clock, tenure, &settings);
+    let courier = Arc::new(courier);
+    let deliver = async || {
+        let event = Envelope::json("a.b", &1).map_err(|_| unreachable!());
+        courier.deliver(Under::Shard(ShardId(0), read_at), 0, event).await
+    };
+    assert!(deliver().await.is_well());
+
+    let taken_again = Epoch(read_at.0 + 2);
+    heartbeat.tenure.held().shards.insert(ShardId(0), taken_again);
+
+    assert!(matches!(deliver().await, Outcome::TooLate));
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,7 +345,7 @@ async fn a_shard_being_drained_is_held_until_nothing_of_it_is_under_way() {
     assert_eq!(relays.shares(), [64, 0], "it is being drained, and is not drained");
 
     old.tenure.drained(&[ShardId(0)]);
-    assert!(!old.tenure.may_start(&SystemClock, ShardId(0), SECOND));
+    assert_eq!(old.tenure.holds(&SystemClock, ShardId(0), SECOND), None);
     old.beat().await.unwrap();
     new.beat().await.unwrap();
 

@@ -158,7 +158,7 @@ pub(super) fn keeps_to_its_workers() {
             tokio::task::yield_now().await;
         }
         if chance(2) == 0 {
-            crew.recall();
+            crew.recall(|_| true);
         }
 
         let over = Over::default().all(&mut crew).await;

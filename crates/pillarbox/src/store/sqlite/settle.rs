@@ -127,7 +127,9 @@ impl<'a> Batch<'a> {
                 return Ok(false);
             }
         }
-        self.audit(store, &mut tx, |_| true).await?;
+        let failed = self.groups.iter().filter(|(alike, _)| alike.is_failure());
+        let failed: Vec<Seq> = failed.flat_map(|(_, rows)| seqs(rows)).collect();
+        audit(store, &mut tx, &failed).await?;
         point!("settle.inside"?);
         tx.commit().await?;
         Ok(true)
@@ -139,15 +141,16 @@ impl<'a> Batch<'a> {
         store: &SqliteStore,
         tx: &mut PooledTx<Sqlite>,
     ) -> Result<Vec<Seq>> {
-        let mut applied = HashSet::new();
+        let (mut applied, mut failed) = (HashSet::new(), Vec::new());
         for (alike, rows) in &self.groups {
             let found = self.find(store, tx, alike, rows).await?;
             let is_found = |(seq, _): &&Due| found.contains(seq);
             let rows: Vec<Due> = rows.iter().filter(is_found).copied().collect();
             self.write(store, tx, alike, &rows).await?;
+            failed.extend(found.iter().filter(|_| alike.is_failure()));
             applied.extend(found);
         }
-        self.audit(store, tx, |seq| applied.contains(&seq)).await?;
+        audit(store, tx, &failed).await?;
         Ok(self.seqs.iter().copied().filter(|seq| applied.remove(seq)).collect())
     }
 
@@ -197,25 +200,15 @@ impl<'a> Batch<'a> {
         let written = query.execute(&mut **tx).await?.rows_affected();
         Ok(usize::try_from(written).unwrap_or(usize::MAX))
     }
+}
 
-    /// What failed, and was written, leaves its lines in the audit.
-    async fn audit(
-        &self,
-        store: &SqliteStore,
-        tx: &mut PooledTx<Sqlite>,
-        is_written: impl Fn(Seq) -> bool,
-    ) -> Result<()> {
-        let failures = self.groups.iter().filter(|(alike, _)| alike.is_failure());
-        let failures = failures.flat_map(|(_, rows)| seqs(rows));
-        let seqs: Vec<Seq> = failures.filter(|seq| is_written(*seq)).collect();
-        if !seqs.is_empty() {
-            sqlx::query(store.sql(sql::AUDIT_FAILURES))
-                .bind(json(&seqs))
-                .execute(&mut **tx)
-                .await?;
-        }
-        Ok(())
+/// What failed, and was written, leaves its lines in the audit.
+async fn audit(store: &SqliteStore, tx: &mut PooledTx<Sqlite>, failed: &[Seq]) -> Result<()> {
+    if !failed.is_empty() {
+        let insert = sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(json(failed));
+        insert.execute(&mut **tx).await?;
     }
+    Ok(())
 }
 
 fn seqs(rows: &[Due]) -> Vec<Seq> {
