@@ -1,6 +1,9 @@
 //! Backlogs: many events at once, and none.
 
+use std::time::Duration;
+
 use pillarbox::{Outbox, Result};
+use sqlx::MySqlPool;
 
 use super::{Bank, POISONED};
 use crate::{Step, Trouble};
@@ -32,6 +35,9 @@ select
     json_object('account', i % ?3, 'n', i / ?3 + 1)
 from number";
 
+/// How many transactions the server has still to clean up after.
+const HISTORY: &str = "show global status like 'Innodb_history_list_length'";
+
 impl Bank {
     /// Lets the database clean up after the last backlog and see the one there is.
     ///
@@ -43,6 +49,9 @@ impl Bank {
             Self::Mysql(_) => "analyze table outbox_event",
             Self::Sqlite(_) => "analyze outbox_event",
         };
+        if let Self::Mysql(pool) = self {
+            purged(pool).await?;
+        }
         on_pool!(self, pool => {
             sqlx::raw_sql(tidy).execute(pool).await?;
         });
@@ -112,4 +121,16 @@ impl Bank {
         });
         Ok(())
     }
+}
+
+/// Waits until InnoDB has cleared away what was deleted, which it does by itself and takes its time.
+async fn purged(pool: &MySqlPool) -> Result<()> {
+    for _ in 0..1200 {
+        let (_, left): (String, String) = sqlx::query_as(HISTORY).fetch_one(pool).await?;
+        if left.parse().is_ok_and(|left: u64| left < 1000) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }
