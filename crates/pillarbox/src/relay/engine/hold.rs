@@ -16,8 +16,7 @@ impl Engine {
         self.tenure.leave();
         self.hold();
         self.wake.alone(false);
-        self.work.deliveries.recall(|_| true);
-        self.take_in_deliveries();
+        self.recall(|_| true);
         point!("drain");
         while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
             self.start_settle();
@@ -47,7 +46,6 @@ impl Engine {
         self.leave_careful();
     }
 
-    /// What no worker has begun with need not be waited for.
     fn drain_shards(&mut self) {
         let mut drained = Vec::new();
         self.tenure.drain(|count| {
@@ -57,9 +55,14 @@ impl Engine {
         if !drained.is_empty() {
             let is_of =
                 |under: &Under| matches!(under, Under::Shard(it, _) if drained.contains(it));
-            self.work.deliveries.recall(is_of);
-            self.take_in_deliveries();
+            self.recall(is_of);
         }
+    }
+
+    /// What no worker has begun with need not be waited for.
+    fn recall(&mut self, is_meant: impl Fn(&Under) -> bool) {
+        self.work.deliveries.recall(is_meant);
+        self.take_in_deliveries();
     }
 
     /// A drained shard is given back as soon as nothing of it is under way.

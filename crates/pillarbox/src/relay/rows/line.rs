@@ -60,7 +60,8 @@ impl Waiting {
 
     /// What is delivered, and what is kept of it meanwhile.
     pub(super) fn start(self) -> (UnderWay, Result<Envelope, BadRow>) {
-        let (tenure, is_suspect) = (Arc::clone(&self.tenure), self.is_suspect());
+        let is_suspect = self.is_suspect();
+        let tenure = self.tenure;
         match self.row {
             Row::Claimed(row) => {
                 let job = Job::of(&row, Epoch(0)).suspect(is_suspect);

@@ -71,12 +71,8 @@ impl Over {
 
     fn are_well(&self) {
         assert_eq!(self.0.len(), MANY, "not everything came back");
-        assert!(self.0.values().all(is_well), "{:?}", self.0);
+        assert!(self.0.values().all(Outcome::is_well), "{:?}", self.0);
     }
-}
-
-fn is_well(outcome: &Outcome) -> bool {
-    outcome.is_well()
 }
 
 /// A crew that has a worker for each.
@@ -163,7 +159,7 @@ pub(super) fn keeps_to_its_workers() {
 
         let over = Over::default().all(&mut crew).await;
 
-        let well = over.0.values().filter(|outcome| is_well(outcome)).count();
+        let well = over.0.values().filter(|outcome| outcome.is_well()).count();
         assert_eq!((over.0.len(), well), (MANY, called.load(Ordering::SeqCst)), "{:?}", over.0);
     });
 }
@@ -261,7 +257,7 @@ pub(super) fn is_too_slow() {
 
         let over = Over::default().all(&mut crew).await;
         assert_eq!(over.0.len(), MANY, "not everything came back");
-        assert!(!is_well(&over.0[&0]) && !is_well(&over.0[&3]), "{:?}", over.0);
+        assert!(!over.0[&0].is_well() && !over.0[&3].is_well(), "{:?}", over.0);
     });
 }
 

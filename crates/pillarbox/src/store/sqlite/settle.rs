@@ -91,15 +91,19 @@ impl<'a> Alike<'a> {
         Self { shard, epoch, token, mark, route: mark.and(route) }
     }
 
-    fn statement(&self, is_put_off: bool) -> &'static str {
+    fn statement(&self) -> &'static str {
         match (self.epoch, self.mark) {
             (Some(_), None) => sql::SETTLE_DELETE,
-            (Some(_), Some(_)) if is_put_off => sql::SETTLE_PUT_OFF,
+            (Some(_), Some(_)) if self.is_put_off() => sql::SETTLE_PUT_OFF,
             (Some(_), Some(_)) => sql::SETTLE_END,
             (None, None) => sql::claim::SETTLE_ROWS_DELETE,
-            (None, Some(_)) if is_put_off => sql::claim::SETTLE_ROWS_PUT_OFF,
+            (None, Some(_)) if self.is_put_off() => sql::claim::SETTLE_ROWS_PUT_OFF,
             (None, Some(_)) => sql::claim::SETTLE_ROWS_END,
         }
+    }
+
+    fn is_put_off(&self) -> bool {
+        self.mark.is_some_and(|mark| mark.status == Status::Retry)
     }
 
     fn is_failure(&self) -> bool {
@@ -128,7 +132,7 @@ impl<'a> Batch<'a> {
             }
         }
         let failed = self.groups.iter().filter(|(alike, _)| alike.is_failure());
-        let failed: Vec<Seq> = failed.flat_map(|(_, rows)| seqs(rows)).collect();
+        let failed: Vec<Seq> = failed.flat_map(|(_, rows)| seqs(rows)).copied().collect();
         audit(store, &mut tx, &failed).await?;
         point!("settle.inside"?);
         tx.commit().await?;
@@ -166,7 +170,7 @@ impl<'a> Batch<'a> {
             None => sql::claim::SETTLE_ROWS_FINDS,
         };
         let mut query = sqlx::query_scalar(store.sql(statement))
-            .bind(json(&seqs(rows)))
+            .bind(json(seqs(rows)))
             .bind(alike.shard.0)
             .bind(alike.token.0)
             .bind(self.owner.as_str());
@@ -184,9 +188,8 @@ impl<'a> Batch<'a> {
         alike: &Alike<'_>,
         rows: &[Due],
     ) -> Result<usize> {
-        let is_put_off = alike.mark.is_some_and(|mark| mark.status == Status::Retry);
-        let mut query = sqlx::query(store.sql(alike.statement(is_put_off)))
-            .bind(if is_put_off { due(rows) } else { json(&seqs(rows)) })
+        let mut query = sqlx::query(store.sql(alike.statement()))
+            .bind(if alike.is_put_off() { due(rows) } else { json(seqs(rows)) })
             .bind(alike.shard.0)
             .bind(alike.token.0)
             .bind(self.owner.as_str());
@@ -211,8 +214,8 @@ async fn audit(store: &SqliteStore, tx: &mut PooledTx<Sqlite>, failed: &[Seq]) -
     Ok(())
 }
 
-fn seqs(rows: &[Due]) -> Vec<Seq> {
-    rows.iter().map(|(seq, _)| *seq).collect()
+fn seqs(rows: &[Due]) -> impl Iterator<Item = &Seq> {
+    rows.iter().map(|(seq, _)| seq)
 }
 
 /// Places, each with its time, as a statement unpacks them.
@@ -222,7 +225,7 @@ fn due(rows: &[Due]) -> String {
 }
 
 /// Places as a statement unpacks them.
-pub(super) fn json(seqs: &[Seq]) -> String {
-    let seqs: Vec<i64> = seqs.iter().map(|seq| seq.0).collect();
+pub(super) fn json<'a>(seqs: impl IntoIterator<Item = &'a Seq>) -> String {
+    let seqs: Vec<i64> = seqs.into_iter().map(|seq| seq.0).collect();
     serde_json::to_string(&seqs).expect("numbers only")
 }
