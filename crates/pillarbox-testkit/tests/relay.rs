@@ -19,6 +19,8 @@ mod hot;
 mod hot_key;
 #[path = "relay/layer.rs"]
 mod layer;
+#[path = "relay/lock.rs"]
+mod lock;
 #[path = "relay/observe.rs"]
 mod observe;
 #[path = "relay/order.rs"]
@@ -43,6 +45,8 @@ mod share;
 mod slow_route;
 #[path = "relay/start.rs"]
 mod start;
+#[path = "relay/stop.rs"]
+mod stop;
 #[path = "relay/takeover.rs"]
 mod takeover;
 #[path = "relay/upkeep.rs"]
@@ -80,6 +84,23 @@ on_every_store! {
         a_delayed_event_waits_for_its_time,
         the_listener_has_the_context_of_the_emit,
         contradicting_settings_are_refused,
+    }
+    stop {
+        what_was_committed_before_is_delivered,
+        what_was_committed_before_is_delivered_by_rows,
+        a_backlog_is_delivered_whole,
+        what_waits_stays,
+        what_waits_stays_by_rows,
+        what_is_abandoned_and_left_is_counted,
+        what_is_abandoned_and_left_is_counted_by_rows,
+    }
+    lock {
+        locked_rows_are_named,
+        it_keeps_no_other_from_being_settled,
+        it_keeps_no_other_from_being_settled_by_rows,
+        it_keeps_no_other_from_memory_from_being_settled,
+        it_keeps_no_follower_from_being_settled,
+        it_keeps_no_other_lease_from_being_renewed,
     }
     slow_route {
         its_backlog_keeps_no_other_waiting,

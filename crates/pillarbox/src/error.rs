@@ -15,8 +15,11 @@ pub enum ErrorKind {
     NoTransaction,
     /// An event with this id exists already. [`Error::transaction`] says what became of yours.
     Duplicate,
-    /// The database is out of reach, busy, or chose this transaction as a victim. Try again.
+    /// The database is out of reach, or short of resources. Try again.
     Unavailable,
+    /// Another transaction holds a lock, or the statement ran out of its time. Try again; with
+    /// fewer rows it may succeed sooner.
+    Busy,
     /// `COMMIT` was sent and no answer came. Look before you try again: it may have happened.
     CommitUnknown,
     /// The tables are missing, or newer than this library. Run `migrate`, or update.
@@ -107,7 +110,7 @@ impl Error {
 
     /// Whether the same call may succeed later, unchanged.
     pub fn is_transient(&self) -> bool {
-        self.kind == ErrorKind::Unavailable
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Busy)
     }
 }
 

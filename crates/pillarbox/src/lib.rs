@@ -58,7 +58,7 @@ pub use self::observe::Observer;
 #[cfg(shuttle)]
 pub use self::relay::schedules;
 pub use self::relay::{
-    Relay, RelayHandle, Settings as RelaySettings, Upkeep, WriterHandle, WriterOnly,
+    Relay, RelayHandle, Settings as RelaySettings, StopSummary, Upkeep, WriterHandle, WriterOnly,
 };
 pub use self::retry::{Backoff, OnDead, RetryPolicy};
 pub use self::store::Store;

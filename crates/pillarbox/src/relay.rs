@@ -12,6 +12,7 @@ mod handle;
 mod hot;
 mod job;
 mod lease;
+mod locked;
 mod mode;
 mod number;
 mod pause;
@@ -25,6 +26,7 @@ mod settings;
 mod settle;
 mod share;
 mod started;
+mod stop;
 mod suspects;
 mod upkeep;
 mod verdicts;
@@ -52,6 +54,7 @@ use self::rows::{RowEngine, RowWork};
 pub use self::settings::Settings;
 use self::share::Balance;
 use self::started::{AnyEngine, Started};
+pub use self::stop::StopSummary;
 pub use self::upkeep::Upkeep;
 use self::upkeep::Watch;
 use self::work::Work;
@@ -180,8 +183,8 @@ impl Relay {
         Outbox::waking(self.wake.clone(), lane.clone()).on(&*self.store)
     }
 
-    /// Delivers until `shutdown` is ready, then finishes what is under way and gives its shards
-    /// back.
+    /// Delivers until `shutdown` is ready, then stops as [`RelayHandle::stop`] does, and says what
+    /// was left.
     ///
     /// # Errors
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when settings contradict
@@ -191,9 +194,8 @@ impl Relay {
     /// # Cancel safety
     /// Dropped half-way it is like a killed process: what was not settled is delivered again,
     /// by whoever takes the shards when the lease has run out.
-    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
-        self.start().await?.run_until(shutdown).await;
-        Ok(())
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopSummary> {
+        Ok(self.start().await?.run_until(shutdown).await)
     }
 
     /// Delivers in the background until the handle says stop.
@@ -211,6 +213,7 @@ impl Relay {
     /// Everything that can be refused: settings, tables, entering as an owner.
     async fn start(self) -> Result<Started> {
         self.settings.check()?;
+        self.settings.warn();
         let layout = mode::agree(&*self.store, &self.settings).await?;
         let tenure = Tenure::new();
         let heartbeat = Heartbeat {
@@ -226,6 +229,7 @@ impl Relay {
         heartbeat.join().await?;
         let (owner, store) = (Cow::Borrowed(&tenure.owner), self.store.name().into());
         self.observers.see(&Happening::Started { owner, store });
+        heartbeat.take_first().await;
         let upkeep = self.upkeep(&tenure);
         Ok(self.started(heartbeat, upkeep))
     }

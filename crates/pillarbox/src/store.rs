@@ -56,7 +56,9 @@ use crate::verdict::Verdict;
 /// - `seq` MUST grow in order of insertion within one transaction and MUST never be used twice.
 /// - A future that is dropped half-way MUST leave all of a call's writes or none of them.
 /// - Errors that may pass by themselves MUST be
-///   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
+///   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), or
+///   [`ErrorKind::Busy`](crate::ErrorKind::Busy) where a lock or a time limit stopped the statement.
+/// - A call MUST NOT wait for a lock on a row for longer than a few seconds.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// What the database is called in logs and metrics: `postgres`, `mysql`, `sqlite`.
@@ -140,6 +142,14 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// which were written.
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>>;
 
+    /// Which of these rows another transaction has locked, so that a write would have to wait. Asked
+    /// after a write was [busy](crate::ErrorKind::Busy), and MUST NOT wait itself.
+    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>>;
+
+    /// Counts the rows of shards that can be delivered now, up to [`MAX_DUE`]: new or to be retried,
+    /// due, not leased, and not behind a head of their key that waits or is held.
+    async fn count_due(&self, shards: &[ShardId]) -> Result<u64>;
+
     /// Hears of commits in other processes, where the database can tell; `None` where it cannot,
     /// and polling is all there is.
     async fn hear(&self) -> Result<Option<Box<dyn Bell>>>;
@@ -208,6 +218,9 @@ pub struct Lease {
 
 /// As many members as [`Store::members`] lists.
 pub const MAX_MEMBERS: u16 = 1000;
+
+/// As many rows as [`Store::count_due`] counts.
+pub const MAX_DUE: u32 = 100_000;
 
 /// A living owner that wants shards.
 #[derive(Clone, Debug, PartialEq, Eq)]

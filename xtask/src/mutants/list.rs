@@ -256,6 +256,26 @@ where ctid = any(array(
         catch: Catch::Tests("memory::crash::a_row_that_kills"),
     },
     Mutant {
+        name: "stop-without-last-read",
+        what: "a stop does not look for what was committed before it",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/engine/stop.rs",
+            from: "if !self.has_due_events() {",
+            to: "if !self.has_due_events() || instant() <= until {",
+        }],
+        catch: Catch::Tests("memory::stop"),
+    },
+    Mutant {
+        name: "locked-rows-stay-in-the-batch",
+        what: "a row that another transaction has locked is settled with the others",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/settle.rs",
+            from: "if !locked.is_empty() {",
+            to: "if locked.len() > usize::MAX / 2 {",
+        }],
+        catch: Catch::Tests("postgres::lock::it_keeps_no_other_from_being_settled"),
+    },
+    Mutant {
         name: "settle-without-token",
         what: "a verdict still under way swallows an operator's replay",
         edits: &[Edit {

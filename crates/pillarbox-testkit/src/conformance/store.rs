@@ -274,6 +274,7 @@ macro_rules! store_conformance {
                 any_counts_from_the_verdict_or_the_emit,
             }
             stats {
+                due_events_are_counted,
                 an_empty_store_counts_nothing,
                 events_are_counted_by_status,
                 the_oldest_due_event_gives_the_lag,

@@ -7,7 +7,9 @@ use pillarbox::store::{
     Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
     SettleRows, Settled, Stats, StoredEvent, Suspects, Take,
 };
-use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Seq, Store, TablePrefix, Token};
+use pillarbox::{
+    Error, ErrorKind, EventId, OwnerId, Result, Seq, ShardId, Store, TablePrefix, Token,
+};
 
 use super::step::{Gates, Side, Step};
 
@@ -235,6 +237,14 @@ impl Store for FaultyStore {
 
     async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
         self.pass(Call::Suspect, self.inner.suspect(suspects)).await
+    }
+
+    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
+        self.inner.locked(rows).await
+    }
+
+    async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
+        self.inner.count_due(shards).await
     }
 
     async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {

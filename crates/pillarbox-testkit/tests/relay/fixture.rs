@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pillarbox::store::{Status, StoredEvent};
+use pillarbox::tx::sqlx::SqlxTx;
 use pillarbox::tx::{Begin, Insert, OpenTx as _};
 use pillarbox::{
     Backoff, Cx, Envelope, EventId, Failure, Key, Listeners, MemoryStore, Outbox, Relay,
@@ -102,6 +103,25 @@ impl Place {
         };
     }
 
+    /// Locks a row in a transaction of its own; `None` where the database locks no rows.
+    pub(crate) async fn lock_row(&self, id: &EventId) -> Option<RowLock> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => None,
+            Self::Mysql(backend) => {
+                let mut tx = backend.pool().begin().await.unwrap();
+                let lock = "select seq from outbox_event where event_id = ? for update";
+                sqlx::query(lock).bind(id.as_str()).fetch_one(tx.connection_mut()).await.unwrap();
+                Some(RowLock::Mysql(tx))
+            }
+            Self::Postgres(backend) => {
+                let mut tx = backend.pool().begin().await.unwrap();
+                let lock = "select seq from outbox_event where event_id = $1 for update";
+                sqlx::query(lock).bind(id.as_str()).fetch_one(tx.connection_mut()).await.unwrap();
+                Some(RowLock::Postgres(tx))
+            }
+        }
+    }
+
     /// The event once it has this status.
     pub(crate) async fn event_with(&self, id: &EventId, status: Status) -> StoredEvent {
         let store = self.store();
@@ -118,6 +138,21 @@ impl Place {
             Self::Sqlite(backend) => backend.close().await,
             Self::Mysql(backend) => backend.close().await,
             Self::Postgres(backend) => backend.close().await,
+        }
+    }
+}
+
+/// A lock on a row.
+pub(crate) enum RowLock {
+    Mysql(SqlxTx<sqlx::MySql>),
+    Postgres(SqlxTx<sqlx::Postgres>),
+}
+
+impl RowLock {
+    pub(crate) async fn release(self) {
+        match self {
+            Self::Mysql(tx) => tx.rollback().await.unwrap(),
+            Self::Postgres(tx) => tx.rollback().await.unwrap(),
         }
     }
 }

@@ -204,7 +204,9 @@ pub(crate) async fn a_stop_gives_back_what_no_worker_has_begun(place: &Place) {
 /// Hot events that wait at a stop are ordinary rows then.
 pub(crate) async fn a_stop_gives_hot_rows_back(place: &Place) {
     let (gate, mut starts) = Gate::new();
-    let settings = RelaySettings { workers: 1.try_into().unwrap(), ..patient() };
+    // Deliveries start for a moment only, and may take their time.
+    let drain = patient().delivery_timeout + Duration::from_millis(100);
+    let settings = RelaySettings { workers: 1.try_into().unwrap(), drain, ..patient() };
     let relay = relay(place, gate.listeners()).settings(settings);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();

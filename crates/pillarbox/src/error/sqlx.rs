@@ -61,12 +61,16 @@ fn classify(answer: &dyn DatabaseError) -> (ErrorKind, String) {
         Some(number) => number.to_string().into(),
         None => answer.code().unwrap_or_default(),
     };
-    let passes = match number(answer) {
-        Some(number) => is_transient_number(number),
-        None => is_transient(&code),
+    let (is_busy, passes) = match number(answer) {
+        Some(number) => (is_busy_number(number), is_transient_number(number)),
+        None => (is_busy(&code), is_transient(&code)),
     };
+    if is_busy {
+        let message = format!("another transaction is in the way, or time ran out (code={code})");
+        return (ErrorKind::Busy, message);
+    }
     if passes {
-        return (ErrorKind::Unavailable, format!("the database is busy (code={code})"));
+        return (ErrorKind::Unavailable, format!("the database is not available (code={code})"));
     }
     if is_missing_table(&code, answer.message()) {
         let message = "the tables are missing: run `migrate` first, with the same table prefix";
@@ -87,27 +91,42 @@ pub(crate) fn number(_: &dyn DatabaseError) -> Option<u16> {
     None
 }
 
+/// PostgreSQL's serialization failure and deadlock; a lock that was not granted; a statement that was
+/// cancelled, mostly for taking too long.
+fn is_busy(code: &str) -> bool {
+    code.len() == 5 && code.starts_with("40") || matches!(code, "55P03" | "57014")
+}
+
 /// PostgreSQL's SQLSTATE has five characters; SQLite's result codes are shorter numbers.
 fn is_transient(code: &str) -> bool {
     if let (5, Some(class)) = (code.len(), code.get(..2)) {
-        // Connection, serialisation and deadlock, resources, an operator at work, a lock not to be
-        // had, and a transaction that was idle for too long.
-        return matches!(class, "08" | "40" | "53" | "57") || matches!(code, "55P03" | "25P03");
+        // Connection, resources, an operator at work, and a transaction that was idle for too long.
+        return matches!(class, "08" | "53" | "57") || code == "25P03";
     }
-    // The low byte of an extended code is the code itself: busy, locked, I/O error, disk full.
+    // The low byte of an extended code is the code itself: busy, locked, I/O error, disk full. Busy
+    // is the whole file there, so that fewer rows would not help.
     code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6 | 10 | 13))
+}
+
+/// The MySQL family's numbers for locks and time limits.
+fn is_busy_number(number: u16) -> bool {
+    matches!(
+        number,
+        // Lock wait timeout, deadlock, a lock not granted at once, a row changed under a snapshot.
+        1205 | 1213 | 3572 | 1020
+        // Interrupted, or out of its statement time.
+        | 1317 | 1969 | 3024
+    )
 }
 
 /// The MySQL family's numbers; some mean different things on MySQL and MariaDB and are left out.
 fn is_transient_number(number: u16) -> bool {
     matches!(
         number,
-        // Lock wait timeout, deadlock, a lock not to be had at once, a row changed under a snapshot.
-        1205 | 1213 | 3572 | 1020
         // Too many connections, of this user, or of its hourly ration; too many transactions.
-        | 1040 | 1203 | 1226 | 1637
-        // Going down, killed, interrupted, or out of its statement time.
-        | 1053 | 1077 | 1079 | 1927 | 1317 | 1969 | 3024
+        1040 | 1203 | 1226 | 1637
+        // Going down, or killed.
+        | 1053 | 1077 | 1079 | 1927
         // The connection is gone, or its packets are.
         | 1152
             ..=1161 | 1184 | 2006 | 2013
@@ -128,19 +147,23 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_told_from_what_will_not() {
-        for passing in
-            ["40001", "40P01", "08006", "53300", "57P01", "55P03", "25P03", "5", "517", "6", "13"]
-        {
-            assert!(is_transient(passing), "{passing}");
+        for busy in ["40001", "40P01", "55P03", "57014"] {
+            assert!(is_busy(busy), "{busy}");
         }
-        for passing in [1205, 1213, 1040, 1053, 1158, 2013] {
-            assert!(is_transient_number(passing), "{passing}");
+        for passing in ["08006", "53300", "57P01", "25P03", "5", "517", "6", "13"] {
+            assert!(is_transient(passing) && !is_busy(passing), "{passing}");
+        }
+        for busy in [1205, 1213, 3024] {
+            assert!(is_busy_number(busy), "{busy}");
+        }
+        for passing in [1040, 1053, 1158, 2013] {
+            assert!(is_transient_number(passing) && !is_busy_number(passing), "{passing}");
         }
         for lasting in [1062, 1146, 1064, 1406, 4025] {
-            assert!(!is_transient_number(lasting), "{lasting}");
+            assert!(!is_transient_number(lasting) && !is_busy_number(lasting), "{lasting}");
         }
         for lasting in ["23505", "42P01", "22001", "1", "19", "2067", ""] {
-            assert!(!is_transient(lasting), "{lasting}");
+            assert!(!is_transient(lasting) && !is_busy(lasting), "{lasting}");
         }
     }
 

@@ -85,7 +85,14 @@ pub enum Happening<'a> {
         /// Which.
         event_id: Cow<'a, str>,
     },
-    /// The database refuses to write a verdict, and trying again will not mend it soon.
+    /// Another transaction has the row locked; its verdict is written when the row is free.
+    RowLocked {
+        /// The row's place in the table.
+        seq: Seq,
+        /// The event's id, as the row has it.
+        event_id: Cow<'a, str>,
+    },
+    /// The database refuses to write a verdict; it is tried again at the next sweep.
     VerdictRefused {
         /// On which row.
         seq: Seq,
@@ -283,6 +290,7 @@ impl<'a> Happening<'a> {
             }
             Self::NotStarted { event_id } => H::NotStarted { event_id: own(event_id) },
             Self::Fenced { event_id } => H::Fenced { event_id: own(event_id) },
+            Self::RowLocked { seq, event_id } => H::RowLocked { seq, event_id: own(event_id) },
             Self::VerdictRefused { seq, error } => H::VerdictRefused { seq, error: own(error) },
             Self::Hot { events } => H::Hot { events },
             Self::HotDropped { events } => H::HotDropped { events },

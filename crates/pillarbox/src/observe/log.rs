@@ -97,6 +97,11 @@ fn tell_work(happening: &Happening<'_>) {
         Happening::Fenced { event_id } => {
             warn!(%event_id, "verdict fenced off, written before or no longer ours");
         }
+        Happening::RowLocked { seq, event_id } => warn!(
+            seq = seq.0,
+            %event_id,
+            "another transaction has this row locked; its verdict is written when the row is free"
+        ),
         Happening::VerdictRefused { seq, error } => {
             error!(seq = seq.0, %error, "verdict refused by the database");
         }

@@ -153,6 +153,7 @@ impl Meters {
                     .increment(*rows);
             }
             Happening::Trouble { part, .. } => self.error(part.as_str()),
+            Happening::RowLocked { .. } => self.error("lock"),
             Happening::VerdictRefused { .. } => self.error("verdict"),
             _ => {}
         }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::sleep_until;
 use tracing::{debug, warn};
 
+use super::SECOND;
 use crate::clock::instant;
 use crate::error::Result;
 use crate::id::jitter;
@@ -84,6 +85,18 @@ pub(super) async fn ring(store: Arc<dyn Store>, wake: Wake) {
 async fn ring_once(store: Arc<dyn Store>) {
     if let Err(error) = store.ring().await {
         debug!(error = %error, cause = error.source_text(), "others are not told, they poll");
+    }
+}
+
+/// Tells others once more, of what was committed or given back last.
+pub(super) async fn ring_last(store: &dyn Store) {
+    match tokio::time::timeout(SECOND, store.ring()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            let cause = error.source_text();
+            debug!(error = %error, cause, "could not notify other relays; they will find it by polling");
+        }
+        Err(_) => debug!("could not notify other relays in time; they will find it by polling"),
     }
 }
 

@@ -64,6 +64,8 @@ pub(super) struct Board {
     keys_were_last: bool,
     /// How many reads from the head, one after the other, took long.
     slow_reads: u32,
+    /// The relay stops: each shard is read to its end once more, and what waits stays in the table.
+    is_last_pass: bool,
 }
 
 /// How much to read at a time.
@@ -93,6 +95,19 @@ struct Shard {
     again: bool,
     /// When the first delayed row without a key is due.
     next_due: Option<Instant>,
+    /// How far the last pass over the shard has come.
+    last_pass: LastPass,
+}
+
+/// The last pass over a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastPass {
+    /// No read has begun since the relay stops.
+    Ahead,
+    /// A read has begun since then.
+    Begun,
+    /// All that was committed before was read.
+    Over,
 }
 
 /// A row under way, as the board knows it.
@@ -130,6 +145,7 @@ impl Board {
             read_under_way: false,
             keys_were_last: false,
             slow_reads: 0,
+            is_last_pass: false,
         }
     }
 
@@ -149,6 +165,7 @@ impl Board {
                 waiting: 0,
                 again: false,
                 next_due: None,
+                last_pass: LastPass::Ahead,
             });
         }
     }
@@ -191,13 +208,40 @@ impl Board {
         self.shards.values_mut().for_each(|shard| shard.hungry = true);
     }
 
+    /// Rows whose lease had run out can be started now.
+    pub(super) fn reclaimed(&mut self) {
+        if self.is_last_pass { self.sweep() } else { self.wake() }
+    }
+
     /// Everything is to be read from its head: for late commits and replays.
     pub(super) fn sweep(&mut self) {
         self.shards.values_mut().for_each(Shard::start_over);
     }
 
+    /// Reads every shard to its end once more. What waits for its time is left alone from now on.
+    pub(super) fn begin_last_pass(&mut self) {
+        self.is_last_pass = true;
+        self.sweep();
+    }
+
+    /// Whether rows may start, or may be found by the last pass.
+    pub(super) fn has_due_rows(&self) -> bool {
+        let is_over = |(id, shard): (&ShardId, &Shard)| {
+            shard.last_pass == LastPass::Over || self.draining.contains(id)
+        };
+        self.read_under_way
+            || !self.key_reads.is_empty()
+            || !(self.ready.is_empty() && self.ready_hot.is_empty())
+            || !self.shards.iter().all(is_over)
+            || self.slow.has_left()
+            || self.lanes.values().any(Lane::has_next)
+    }
+
     /// Turns to what has become due.
     pub(super) fn tick(&mut self, now: Instant) {
+        if self.is_last_pass {
+            return;
+        }
         while self.due.first().is_some_and(|(when, _)| *when <= now) {
             let Some((_, lane_key)) = self.due.pop_first() else { break };
             self.want_key(lane_key);
@@ -212,6 +256,9 @@ impl Board {
 
     /// When [`tick`](Self::tick) has something to do next.
     pub(super) fn next_due(&self) -> Option<Instant> {
+        if self.is_last_pass {
+            return self.slow.next_due();
+        }
         let lanes = self.due.first().map(|(when, _)| *when);
         let rows = self.shards.values().filter_map(|shard| shard.next_due).min();
         [lanes, rows, self.slow.next_due()].into_iter().flatten().min()
@@ -361,6 +408,7 @@ impl Shard {
     /// From the head: at once, or when the pass under way has come to its end.
     fn start_over(&mut self) {
         self.hungry = true;
+        self.last_pass = LastPass::Ahead;
         if self.more && self.floor.passes_a_crowd() {
             self.again = true;
             self.floor.look_back();
@@ -374,6 +422,8 @@ impl Shard {
         if std::mem::take(&mut self.again) {
             self.hungry = true;
             self.floor.start_over();
+        } else if self.last_pass == LastPass::Begun {
+            self.last_pass = LastPass::Over;
         }
     }
 }

@@ -111,14 +111,14 @@ impl Engine {
                     let job = Job::of(&first.row, first.epoch);
                     self.judge(job, Outcome::Judgeable(Err(failure.into())));
                 }
-                _ => self.put_suspect_back(&first),
+                // It is locked, perhaps: to ask again at once would keep the others waiting.
+                Fate::PutBack if is_ours => {
+                    *self.careful.left.entry(first.row.shard).or_default() += 1;
+                    self.board.put_off(&Ticket::from(&first.row), instant() + SECOND);
+                }
+                _ => self.board.put_back(&Ticket::from(&first.row)),
             }
         }
-    }
-
-    fn put_suspect_back(&mut self, first: &First) {
-        *self.careful.left.entry(first.row.shard).or_default() += 1;
-        self.board.put_back(&Ticket::from(&first.row));
     }
 
     /// Puts down what is not ours to start any more.

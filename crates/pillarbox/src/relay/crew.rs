@@ -108,6 +108,11 @@ impl<K> Crew<K> {
         self.kept.is_empty()
     }
 
+    /// Whether deliveries wait for a worker.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.taken_on.is_empty() || !self.shared.state().queue.is_empty()
+    }
+
     /// What is kept of the deliveries under way.
     pub(super) fn kept(&self) -> impl Iterator<Item = &K> {
         self.kept.values()

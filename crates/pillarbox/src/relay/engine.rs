@@ -1,6 +1,7 @@
 //! The engine: one task that reads, starts deliveries, and settles what they came to.
 
 mod hold;
+mod stop;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,11 +18,13 @@ use super::depth::Depths;
 use super::hot::HotWork;
 use super::job::{Job, Judged};
 use super::lease::Tenure;
-use super::settle::{self, Answer};
+use super::locked;
+use super::settle::{Answer, Batch, Settler};
+use super::stop::Ended;
 use super::work::{Progress, Work};
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, jitter};
+use crate::id::{Epoch, Seq, jitter};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
 use crate::retry::{Delivered, Judge};
@@ -48,25 +51,11 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Runs until `stop` is ready, then finishes what is under way.
-    pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
+    /// Runs until `stop` is ready, then delivers what is due and finishes what has started.
+    pub(super) async fn run(mut self, stop: impl Future<Output = ()>) -> Ended {
         tokio::pin!(stop);
         loop {
-            self.take_in_deliveries();
-            self.start_settle();
-            self.start_hot_settle();
-            self.give_back();
-            let is_live = self.courier.is_live();
-            if is_live {
-                self.start_deliveries();
-            }
-            self.board.mind_slow_routes(instant());
-            if is_live {
-                self.start_count();
-                self.start_read();
-            }
-            self.depths.tell(self.hot.depth() + self.board.hot_depth(), self.board.cold_depth());
-            self.work.deliveries.go();
+            self.advance();
             let timer = self.next_timer();
             tokio::select! {
                 () = &mut stop => break,
@@ -78,7 +67,26 @@ impl Engine {
                 () = sleep_until(timer) => self.tick(),
             }
         }
-        self.drain().await;
+        self.stop().await
+    }
+
+    /// Starts everything that can start now.
+    fn advance(&mut self) {
+        self.take_in_deliveries();
+        self.start_settle();
+        self.start_hot_settle();
+        self.give_back();
+        let is_live = self.courier.is_live();
+        if is_live {
+            self.start_deliveries();
+        }
+        self.board.mind_slow_routes(instant());
+        if is_live {
+            self.start_count();
+            self.start_read();
+        }
+        self.depths.tell(self.hot.depth() + self.board.hot_depth(), self.board.cold_depth());
+        self.work.deliveries.go();
     }
 
     fn tick(&mut self) {
@@ -94,11 +102,12 @@ impl Engine {
             self.board.sweep();
             self.work.judged.extend(self.work.refused.drain(..), now);
         }
+        self.ask_for_locked(now);
         self.work.read_pause = self.work.read_pause.filter(|until| *until > now);
     }
 
     fn next_timer(&self) -> Instant {
-        let timers = [self.board.next_due(), self.work.read_pause];
+        let timers = [self.board.next_due(), self.work.read_pause, self.work.locked.next_timer()];
         let polls = self.work.next_poll.min(self.work.next_sweep);
         timers.into_iter().flatten().fold(polls, Instant::min)
     }
@@ -125,7 +134,7 @@ impl Engine {
 
     /// Whether nothing is in delivery, and every verdict is written that can be.
     pub(super) fn is_quiet(&self) -> bool {
-        self.unsettled() == self.work.refused.len()
+        self.unsettled() == self.work.not_written()
     }
 
     pub(super) fn start(&mut self, row: Pending, epoch: Epoch) {
@@ -156,9 +165,39 @@ impl Engine {
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
         let observers = self.observers.clone();
         let task = self.work.tasks.spawn(async move {
-            Progress::Settled(settle::settle_for_sure(&*store, settle, patience, &observers).await)
+            let settler = Settler { store: &*store, patience, observers: &observers };
+            Progress::Settled(settler.settle(Batch::Shards(settle)).await)
         });
         self.work.settle = Some(task.id());
+    }
+
+    /// Asks which of the locked rows still are, if it is time.
+    fn ask_for_locked(&mut self, now: Instant) {
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        let tasks = &mut self.work.tasks;
+        self.work.locked.ask(now, |rows| {
+            let ask = async move { locked::ask(&*store, &rows, patience).await };
+            tasks.spawn(async move { Progress::StillLocked(ask.await) }).id()
+        });
+    }
+
+    /// Writes the verdicts whose rows are free.
+    fn still_locked(&mut self, still: Result<Vec<Seq>>) {
+        let now = instant();
+        for judged in self.work.locked.answered(still, now) {
+            if judged.job.is_hot {
+                self.hot_judged(judged);
+            } else {
+                self.work.judged.extend([judged], now);
+            }
+        }
+    }
+
+    /// Keeps a verdict until its row is free.
+    pub(super) fn set_aside(&mut self, judged: Judged) {
+        let (seq, event_id) = (judged.job.ticket.seq, judged.job.event_id());
+        self.observers.see(&Happening::RowLocked { seq, event_id });
+        self.work.locked.push(judged, instant());
     }
 
     fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
@@ -172,8 +211,9 @@ impl Engine {
         match done {
             Ok((_, Progress::Read(rows, took))) => self.read(rows, took),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
-            Ok((_, Progress::HotSettled(applied))) => self.hot_settled(&applied),
-            Ok((_, Progress::Reclaimed)) => self.board.wake(),
+            Ok((_, Progress::HotSettled(answer))) => self.hot_settled(&answer),
+            Ok((_, Progress::StillLocked(still))) => self.still_locked(still),
+            Ok((_, Progress::Reclaimed)) => self.board.reclaimed(),
             Ok((_, Progress::Counted(counted))) => self.counted(counted),
             Err(panic) => self.panicked(&panic),
         }
@@ -190,6 +230,9 @@ impl Engine {
         }
         if self.careful.suspects.is_counted_by(panic.id()) {
             return self.counted(Err(Error::new(ErrorKind::Unavailable, text)));
+        }
+        if self.work.locked.is_asked_by(panic.id()) {
+            return self.still_locked(Err(Error::new(ErrorKind::Unavailable, text)));
         }
         self.observers.see(&Happening::mishap(Part::Settle, text));
         if self.work.settle == Some(panic.id()) {
@@ -240,6 +283,8 @@ impl Engine {
             let (seq, shard) = (job.ticket.seq, job.ticket.shard);
             if answer.failed.contains(&seq) {
                 self.work.refused.push(judged);
+            } else if answer.locked.contains(&seq) {
+                self.set_aside(judged);
             } else if answer.applied.contains(&seq) && held.get(&shard) == Some(&job.epoch) {
                 self.board.settled(&job.ticket, verdict, now);
             } else {

@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::pause::Pauses;
 use super::started::Started;
+use super::stop::StopSummary;
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::Pattern;
@@ -34,7 +35,7 @@ pub struct RelayHandle {
     wake: Wake,
     pauses: Arc<Pauses>,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    task: JoinHandle<StopSummary>,
 }
 
 impl RelayHandle {
@@ -100,14 +101,18 @@ impl RelayHandle {
         !self.task.is_finished()
     }
 
-    /// Finishes what is under way, gives the shards back, and waits for the end.
+    /// Delivers what was committed before, gives the shards back, and says what was left.
+    ///
+    /// New commits are not handed over in memory any more. Events that are due in this relay's
+    /// shards are delivered as long as [`drain`](crate::RelaySettings::drain) allows; those that
+    /// wait for a time, a retry or their key stay in the table.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] when the relay's task had panicked.
     ///
     /// # Cancel safety
     /// The stop goes on when this is dropped.
-    pub async fn stop(self) -> Result<()> {
+    pub async fn stop(self) -> Result<StopSummary> {
         // A task that ended already has nobody to hear it.
         let _ = self.stop.send(());
         self.task.await.map_err(|panic| {

@@ -9,11 +9,12 @@ use super::crew::Parcel;
 use super::deliver::Under;
 use super::engine::Engine;
 use super::job::{Job, Judged};
-use super::number::{NumberMap, NumberSet};
+use super::locked::{OnRow, without_locked};
+use super::number::NumberMap;
 use super::read::no_answer;
 use super::ready::{Ready, Routed};
 use super::routes::RouteId;
-use super::settle::answered;
+use super::settle::{Answer, Batch, Settler};
 use super::work::Progress;
 use crate::clock::instant;
 use crate::error::Result;
@@ -33,9 +34,6 @@ const RECLAIM: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether the last writers have committed, before a relay ends.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
-
-/// How often a settle is tried before its rows are left to their lease's end.
-const TRIES: u32 = 5;
 
 #[derive(Debug)]
 pub(super) struct HotWork {
@@ -104,9 +102,18 @@ impl HotWork {
         is_next
     }
 
+    /// Refuses new events, except those of writers that have reserved a place already.
+    pub(super) fn close(&mut self) {
+        self.last_writers = self.lane.close();
+    }
+
+    /// Whether events wait here to be started, or may still come.
+    pub(super) fn has_events(&self) -> bool {
+        !self.waiting.is_empty() || self.is_awaited()
+    }
+
     /// Nothing more is started; what waits is given back. What has a key is an ordinary row.
     pub(super) fn stop(&mut self) {
-        self.last_writers = self.lane.close();
         self.is_stopped = true;
         let waiting = self.waiting.take_out(|_| true);
         self.late.extend(waiting.iter().map(lease_of));
@@ -225,8 +232,9 @@ impl Engine {
         let observers = self.observers.clone();
         let task = self.work.tasks.spawn(async move {
             let asks = Asks { store: &*store, patience, observers: &observers };
-            asks.give_back(&settle.owner, &late).await;
-            Progress::HotSettled(asks.settle(settle).await)
+            asks.give_back(&settle.owner, late).await;
+            let settler = Settler { store: &*store, patience, observers: &observers };
+            Progress::HotSettled(settler.settle(Batch::Hot(settle)).await)
         });
         self.hot.settle = Some(task.id());
     }
@@ -235,7 +243,7 @@ impl Engine {
     pub(super) fn hot_settle_panicked(&mut self, id: Id) -> bool {
         let is_ours = self.hot.settle == Some(id);
         if is_ours {
-            self.hot_settled(&NumberSet::default());
+            self.hot_settled(&Answer::default());
         }
         is_ours
     }
@@ -255,17 +263,23 @@ impl Engine {
         let observers = self.observers.clone();
         self.work.tasks.spawn(async move {
             let asks = Asks { store: &*store, patience, observers: &observers };
-            asks.reclaim(&lapsed).await;
+            asks.reclaim(lapsed).await;
             Progress::Reclaimed
         });
     }
 
-    pub(super) fn hot_settled(&mut self, applied: &NumberSet<Seq>) {
+    /// What the database refuses to write is delivered again, when the lease of its row has run out.
+    pub(super) fn hot_settled(&mut self, answer: &Answer) {
         let now = instant();
         self.hot.settle = None;
-        for Judged { job, verdict } in std::mem::take(&mut self.hot.settling) {
+        for judged in std::mem::take(&mut self.hot.settling) {
+            if answer.locked.contains(&judged.job.ticket.seq) {
+                self.set_aside(judged);
+                continue;
+            }
+            let Judged { job, verdict } = judged;
             self.hot.rooms.remove(&job.ticket.seq);
-            let is_written = applied.contains(&job.ticket.seq);
+            let is_written = answer.applied.contains(&job.ticket.seq);
             // What failed is an ordinary row now, and perhaps one of ours.
             if let (true, Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. }) =
                 (is_written, &verdict)
@@ -286,6 +300,12 @@ impl Judged {
             verdict: self.verdict.clone(),
             settled_by: self.settled_by(),
         }
+    }
+}
+
+impl OnRow for Judged {
+    fn row(&self) -> RowLease {
+        self.job.row_lease()
     }
 }
 
@@ -313,64 +333,30 @@ struct Asks<'a> {
 }
 
 impl Asks<'_> {
-    /// Writes verdicts, and says which were written. What cannot be written is delivered again by
-    /// whoever reads it when the lease has run out: nothing is stuck.
-    async fn settle(&self, settle: SettleRows) -> NumberSet<Seq> {
-        if settle.verdicts.is_empty() {
-            return NumberSet::default();
-        }
-        let began = instant();
-        let applied = self.write(settle).await;
-        let (rows, took) = (applied.len(), instant() - began);
-        self.observers.see(&Happening::Settled { rows, took });
-        applied
-    }
-
-    async fn write(&self, settle: SettleRows) -> NumberSet<Seq> {
-        if let Ok(applied) = self.answered(&settle).await {
-            return applied.into_iter().collect();
-        }
-        // One that the database refuses must not keep the others from being written.
-        let mut applied = NumberSet::default();
-        for verdict in settle.verdicts {
-            let alone = SettleRows { owner: settle.owner.clone(), verdicts: vec![verdict] };
-            applied.extend(self.answered(&alone).await.unwrap_or_default());
-        }
-        applied
-    }
-
-    /// The token makes the second time harmless.
-    async fn answered(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
-        let ask = async || {
-            point!("hot.settle.before"?);
-            let applied = self.store.settle_rows(settle).await?;
-            point!("hot.settle.after"?);
-            Ok(applied)
-        };
-        answered(TRIES, self.patience, self.observers, ask).await
-    }
-
     /// Rows that are not given back are free when their lease ends.
-    async fn give_back(&self, owner: &OwnerId, rows: &[RowLease]) {
-        if !rows.is_empty() {
-            let released = async {
-                point!("hot.release.before"?);
-                let released = self.store.release_rows(owner, rows).await?;
-                point!("hot.release.after"?);
-                Ok(released)
-            };
-            self.tell(tokio::time::timeout(self.patience, released).await);
+    async fn give_back(&self, owner: &OwnerId, rows: Vec<RowLease>) {
+        if rows.is_empty() {
+            return;
         }
+        let release = async |rows: Vec<RowLease>| {
+            point!("hot.release.before"?);
+            let released = self.store.release_rows(owner, &rows).await?;
+            point!("hot.release.after"?);
+            Ok(released)
+        };
+        let released = without_locked(self.store, rows, release);
+        self.tell(tokio::time::timeout(self.patience, released).await);
     }
 
     /// Rows that are not reclaimed are read and reclaimed again.
-    async fn reclaim(&self, rows: &[RowLease]) {
-        let reclaimed = async {
+    async fn reclaim(&self, rows: Vec<RowLease>) {
+        let reclaim = async |rows: Vec<RowLease>| {
             point!("hot.reclaim.before"?);
-            let reclaimed = self.store.reclaim(rows).await?;
+            let reclaimed = self.store.reclaim(&rows).await?;
             point!("hot.reclaim.after"?);
             Ok(reclaimed)
         };
+        let reclaimed = without_locked(self.store, rows, reclaim);
         self.tell(tokio::time::timeout(self.patience, reclaimed).await);
     }
 

@@ -43,6 +43,9 @@ struct Held {
     draining: BTreeSet<ShardId>,
     /// Nothing of these is under way any more. Held until the database says that they are not.
     drained: Vec<Holding>,
+    /// It takes no more shards, and keeps those it has.
+    is_stopping: bool,
+    /// It gives its shards back.
     is_leaving: bool,
     /// Shards were asked for and no answer came: what the database calls ours may be a dead owner's.
     is_unsure: bool,
@@ -113,10 +116,16 @@ impl Tenure {
         self.given.notify_one();
     }
 
-    /// From now on this relay takes no shards, and drains those it has.
+    /// From now on this relay takes no more shards.
+    pub(super) fn stop_taking(&self) {
+        self.held().is_stopping = true;
+    }
+
+    /// From now on this relay gives back the shards it has.
     pub(super) fn leave(&self) {
         let mut held = self.held();
-        (held.is_leaving, held.to_drain, held.renew_at) = (true, usize::MAX, None);
+        (held.is_stopping, held.is_leaving) = (true, true);
+        (held.to_drain, held.renew_at) = (usize::MAX, None);
         self.given.notify_one();
     }
 
@@ -159,8 +168,8 @@ impl Tenure {
 
     fn lose_everything(&self) {
         let mut held = self.held();
-        let Held { is_leaving, is_unsure, .. } = *held;
-        *held = Held { is_leaving, is_unsure, ..Held::default() };
+        let Held { is_stopping, is_leaving, is_unsure, .. } = *held;
+        *held = Held { is_stopping, is_leaving, is_unsure, ..Held::default() };
         self.changed.notify_one();
     }
 

@@ -8,14 +8,14 @@ mod careful;
 mod claim;
 mod line;
 mod look;
-mod settle;
+mod stop;
 mod tenure;
 mod write;
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use self::appetite::Appetite;
 use self::line::{Line, UnderWay, Waiting};
@@ -25,10 +25,11 @@ use self::write::{Decided, Writes};
 use super::crew::{Crew, Over, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
-use super::hot::LOOK;
 use super::job::Judged;
 use super::lease::Tenure;
 use super::routes::Routes;
+use super::settle::Answer;
+use super::stop::Ended;
 use super::suspects::Counting;
 use super::{SECOND, Settings};
 use crate::clock::{Deadline, instant};
@@ -74,6 +75,7 @@ pub(super) struct RowWork {
     look: Look,
     appetite: Appetite,
     all_shards: usize,
+    /// Nothing more is started.
     is_stopping: bool,
 }
 
@@ -82,7 +84,9 @@ pub(super) struct RowWork {
 enum Progress {
     Claimed(Deadline, Result<Vec<Pending>>),
     Counted(Result<Vec<(Seq, u32)>>),
-    Settled(settle::Answer),
+    Settled(Answer),
+    /// Which of the locked rows still are.
+    StillLocked(Result<Vec<Seq>>),
     Renewed(Deadline, Result<Vec<Seq>>),
     Released,
 }
@@ -137,19 +141,11 @@ impl RowWork {
 }
 
 impl RowEngine {
-    /// Runs until `stop` is ready, then finishes what is under way.
-    pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
+    /// Runs until `stop` is ready, then delivers what is due and finishes what has started.
+    pub(super) async fn run(mut self, stop: impl Future<Output = ()>) -> Ended {
         tokio::pin!(stop);
         loop {
-            self.take_in_deliveries();
-            self.start_writes();
-            if self.courier.is_live() {
-                self.start_deliveries();
-                self.start_count();
-                self.start_claim();
-            }
-            self.depths.tell(self.work.line.hot(), self.work.line.claimed());
-            self.work.deliveries.go();
+            self.advance();
             let timer = self.next_timer();
             tokio::select! {
                 () = &mut stop => break,
@@ -161,46 +157,20 @@ impl RowEngine {
                 () = sleep_until(timer) => self.tick(),
             }
         }
-        self.drain().await;
+        self.stop().await
     }
 
-    /// Gives back what no worker has begun with, finishes deliveries under way and writes their
-    /// verdicts, as long as `drain` allows.
-    async fn drain(mut self) {
-        let deadline = instant() + self.settings.drain;
-        let last_writers = self.lane.close();
-        self.work.is_stopping = true;
-        let rows = self.work.line.take_all();
-        self.work.writes.give_back(rows);
-        self.leave_suspects();
-        self.work.writes.try_refused_again();
-        self.tenure.leave();
-        self.share();
-        point!("drain");
-        loop {
-            self.take_in_deliveries();
-            self.start_writes();
-            let is_awaited = last_writers.are_awaited(&self.events);
-            if self.is_done() && !is_awaited {
-                return;
-            }
-            let timer = self.work.writes.next_timer().unwrap_or(deadline);
-            tokio::select! {
-                () = self.work.deliveries.finished() => {}
-                Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
-                Some(mail) = self.events.next() => self.take_hot(mail),
-                () = sleep(LOOK), if is_awaited => {}
-                () = sleep_until(deadline) => break,
-                () = sleep_until(timer) => self.work.writes.tick(instant()),
-            }
+    /// Starts everything that can start now.
+    fn advance(&mut self) {
+        self.take_in_deliveries();
+        self.start_writes();
+        if self.courier.is_live() {
+            self.start_deliveries();
+            self.start_count();
+            self.start_claim();
         }
-        self.observers.abandoned(self.work.unsettled());
-    }
-
-    /// Whether everything is settled or given back.
-    fn is_done(&self) -> bool {
-        let work = &self.work;
-        work.unsettled() == 0 && work.claiming.is_none() && !work.writes.is_giving_back()
+        self.depths.tell(self.work.line.hot(), self.work.line.claimed());
+        self.work.deliveries.go();
     }
 
     /// Shards mean nothing for a delivery here. They say who leads the upkeep, and the highest are
@@ -233,8 +203,8 @@ impl RowEngine {
 
     fn next_timer(&self) -> Instant {
         let late = self.work.line.oldest().map(|since| since + PATIENCE);
-        let others = [late, self.work.writes.next_timer()];
-        others.into_iter().flatten().fold(self.work.look.next(), Instant::min)
+        let timers = [late, self.work.writes.next_timer(), self.work.look.next()];
+        timers.into_iter().flatten().min().unwrap_or_else(|| instant() + PATIENCE)
     }
 
     fn take_hot(&mut self, first: Mail) {
@@ -293,6 +263,7 @@ impl RowEngine {
             Ok((_, Progress::Claimed(until, rows))) => self.claimed(until, rows),
             Ok((_, Progress::Counted(counted))) => self.counted(counted),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
+            Ok((_, Progress::StillLocked(still))) => self.work.writes.still_locked(still),
             Ok((_, Progress::Renewed(until, kept))) => self.renewed(until, kept),
             Ok((_, Progress::Released)) => self.released(),
             Err(panic) => self.panicked(&panic),

@@ -7,6 +7,7 @@ mod tests;
 use std::{num::NonZeroU32, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::Unroutable;
@@ -81,10 +82,12 @@ pub struct Settings {
     /// Where there are several routes, each leaves a quarter of them to the others. Raise it for
     /// listeners that wait long on a network. Defaults to 16.
     pub workers: NonZeroU32,
-    /// How long a stop waits for deliveries under way, and for commits of this process that would be
-    /// delivered from memory.
+    /// How long a stop may take.
     ///
-    /// Defaults to 5 seconds.
+    /// Deliveries start until `delivery_timeout` is left of it, so that the last one can finish. A
+    /// delivery that does not finish in time is abandoned, and its event is delivered again: a
+    /// `drain` that is not longer than `delivery_timeout` is allowed, and warned about. Raise it to
+    /// deliver more of a backlog before a stop. Defaults to 15 seconds.
     #[serde(rename = "drain_ms", with = "millis")]
     pub drain: Duration,
     /// How many attempts an event has before it is given up.
@@ -156,7 +159,7 @@ impl Default for Settings {
             batch: count(2000),
             max_unsettled: count(2000),
             workers: count(16),
-            drain: Duration::from_secs(5),
+            drain: Duration::from_secs(15),
             max_attempts: count(10),
             max_crashes: count(5),
             on_dead: OnDead::Hold,
@@ -207,6 +210,19 @@ impl Settings {
             ));
         }
         Ok(())
+    }
+
+    /// Tells of settings that are allowed and have a price.
+    pub(super) fn warn(&self) {
+        let Self { drain, delivery_timeout, .. } = self;
+        if drain <= delivery_timeout {
+            warn!(
+                ?drain,
+                ?delivery_timeout,
+                "drain is not longer than delivery_timeout: a stop may abandon deliveries, and \
+                 their events are delivered again; raise drain"
+            );
+        }
     }
 
     fn check_lease(&self) -> Result<()> {

@@ -1,15 +1,26 @@
-//! Writing verdicts until they are written: repeated, and split where the database refuses.
+//! Writing verdicts until they are written.
+//!
+//! A write that fails for lack of a database is repeated; the fences make the second time harmless.
+//! Rows that another transaction has locked are set aside, so that the others go on. A batch that
+//! is refused, or runs out of time again and again, is split.
 
 use std::time::Duration;
 
+use super::locked;
 use super::number::NumberSet;
-use super::read::no_answer;
 use crate::clock::instant;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
-use crate::store::{Settle, Settled, Store};
+use crate::store::{RowLease, Settle, SettleRows, Settled, Store};
+
+/// Pauses between tries.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// After so many tries that ran out of time, a batch is split.
+const BUSY_TRIES: u32 = 3;
 
 /// What became of a batch of verdicts.
 #[derive(Debug, Default)]
@@ -18,79 +29,185 @@ pub(super) struct Answer {
     pub(super) applied: NumberSet<Seq>,
     /// Shards that are not held any more.
     pub(super) refused: NumberSet<ShardId>,
-    /// Refused by the database for a reason that trying again will not mend.
+    /// Not written, for another transaction has the row locked.
+    pub(super) locked: NumberSet<Seq>,
+    /// Refused by the database for a reason that trying again does not change.
     pub(super) failed: NumberSet<Seq>,
 }
 
-/// Repeats a settle until it is answered: the fences make the second time harmless. One verdict
-/// that the database cannot write must not keep the others from being written.
-pub(super) async fn settle_for_sure(
-    store: &dyn Store,
-    settle: Settle,
-    patience: Duration,
-    observers: &Observers,
-) -> Answer {
-    let mut answer = Answer::default();
-    let mut batches = vec![settle.settlements];
-    while let Some(settlements) = batches.pop() {
-        let settle = Settle { owner: settle.owner.clone(), settlements };
-        let ask = || write(store, &settle, observers);
-        match answered(u32::MAX, patience, observers, ask).await {
-            Ok(settled) => {
-                answer.applied.extend(settled.applied);
-                answer.refused.extend(settled.refused);
+/// Verdicts to write together.
+#[derive(Debug)]
+pub(super) enum Batch {
+    /// Fenced by the leases of their shards.
+    Shards(Settle),
+    /// Fenced by the leases of their rows, which were claimed.
+    Rows(SettleRows),
+    /// Fenced by the leases that their rows were inserted with.
+    Hot(SettleRows),
+}
+
+impl Batch {
+    fn rows(&self) -> Vec<RowLease> {
+        match self {
+            Self::Shards(settle) => settle.settlements.iter().map(RowLease::from).collect(),
+            Self::Rows(settle) | Self::Hot(settle) => {
+                settle.verdicts.iter().map(|it| it.row).collect()
             }
-            Err(error) if settle.settlements.len() <= 1 => {
-                let seqs = settle.settlements.iter().map(|it| it.seq);
-                answer.failed.extend(seqs.map(|seq| give_up(seq, &error, observers)));
-            }
-            Err(_) => split(settle.settlements, &mut batches),
         }
     }
-    answer
-}
 
-/// Writes a batch, and tells how long the database took.
-async fn write(store: &dyn Store, settle: &Settle, observers: &Observers) -> Result<Settled> {
-    let start = instant();
-    point!("settle.before"?);
-    let settled = store.settle(settle).await?;
-    point!("settle.after"?);
-    let (rows, took) = (settled.applied.len(), instant() - start);
-    observers.see(&Happening::Settled { rows, took });
-    Ok(settled)
-}
-
-/// Asks again while the error is one that passes, up to so many times.
-pub(super) async fn answered<T, F: Future<Output = Result<T>>>(
-    tries: u32,
-    patience: Duration,
-    observers: &Observers,
-    ask: impl Fn() -> F,
-) -> Result<T> {
-    let mut pause = Duration::from_millis(50);
-    for _ in 1..tries {
-        match tokio::time::timeout(patience, ask()).await {
-            Ok(Err(error)) if error.is_transient() => {
-                observers.see(&Happening::trouble(Part::Settle, &error));
-            }
-            Ok(answer) => return answer,
-            Err(_) => observers.see(&Happening::mishap(Part::Settle, "settle not answered")),
+    fn len(&self) -> usize {
+        match self {
+            Self::Shards(settle) => settle.settlements.len(),
+            Self::Rows(settle) | Self::Hot(settle) => settle.verdicts.len(),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
     }
-    tokio::time::timeout(patience, ask()).await.unwrap_or_else(|_| Err(no_answer()))
+
+    /// Takes the later half out.
+    fn split(&mut self) -> Self {
+        let half = self.len() / 2;
+        match self {
+            Self::Shards(Settle { owner, settlements }) => {
+                let settlements = settlements.split_off(half);
+                Self::Shards(Settle { owner: owner.clone(), settlements })
+            }
+            Self::Rows(settle) => Self::Rows(second_half(settle, half)),
+            Self::Hot(settle) => Self::Hot(second_half(settle, half)),
+        }
+    }
+
+    fn remove(&mut self, seqs: &NumberSet<Seq>) {
+        match self {
+            Self::Shards(settle) => settle.settlements.retain(|it| !seqs.contains(&it.seq)),
+            Self::Rows(settle) | Self::Hot(settle) => {
+                settle.verdicts.retain(|it| !seqs.contains(&it.row.seq));
+            }
+        }
+    }
+
+    async fn write(&self, store: &dyn Store) -> Result<Settled> {
+        match self {
+            Self::Shards(settle) => {
+                point!("settle.before"?);
+                let settled = store.settle(settle).await?;
+                point!("settle.after"?);
+                Ok(settled)
+            }
+            Self::Rows(settle) => {
+                point!("rows.settle.before"?);
+                let applied = store.settle_rows(settle).await?;
+                point!("rows.settle.after"?);
+                Ok(Settled { applied, refused: Vec::new() })
+            }
+            Self::Hot(settle) => {
+                point!("hot.settle.before"?);
+                let applied = store.settle_rows(settle).await?;
+                point!("hot.settle.after"?);
+                Ok(Settled { applied, refused: Vec::new() })
+            }
+        }
+    }
 }
 
-pub(super) fn split<T>(mut batch: Vec<T>, batches: &mut Vec<Vec<T>>) {
-    batches.push(batch.split_off(batch.len() / 2));
-    batches.push(batch);
+fn second_half(settle: &mut SettleRows, half: usize) -> SettleRows {
+    SettleRows { owner: settle.owner.clone(), verdicts: settle.verdicts.split_off(half) }
 }
 
-/// The one that cannot be written stands alone now.
-pub(super) fn give_up(seq: Seq, error: &Error, observers: &Observers) -> Seq {
-    let error = format!("{error}: {}", error.source_text());
-    observers.see(&Happening::VerdictRefused { seq, error: error.into() });
-    seq
+/// Writes verdicts, for as long as it takes.
+pub(super) struct Settler<'a> {
+    pub(super) store: &'a dyn Store,
+    /// How long to wait for one answer.
+    pub(super) patience: Duration,
+    pub(super) observers: &'a Observers,
+}
+
+/// Why a batch was not written.
+enum Stuck {
+    /// Other transactions have these rows locked.
+    Locked(NumberSet<Seq>),
+    /// The database refuses it, or runs out of time with it again and again.
+    Refused(Error),
+}
+
+impl Settler<'_> {
+    /// Writes all verdicts that can be written, and says what became of each.
+    pub(super) async fn settle(&self, batch: Batch) -> Answer {
+        let (mut answer, mut batches) = (Answer::default(), vec![batch]);
+        while let Some(mut batch) = batches.pop() {
+            if batch.len() == 0 {
+                continue;
+            }
+            match self.write(&batch).await {
+                Ok(settled) => {
+                    answer.applied.extend(settled.applied);
+                    answer.refused.extend(settled.refused);
+                }
+                Err(Stuck::Locked(locked)) => {
+                    batch.remove(&locked);
+                    answer.locked.extend(locked);
+                    batches.push(batch);
+                }
+                Err(Stuck::Refused(error)) if batch.len() == 1 => {
+                    answer.failed.extend(self.give_up(&batch, &error));
+                }
+                Err(Stuck::Refused(_)) => {
+                    batches.push(batch.split());
+                    batches.push(batch);
+                }
+            }
+        }
+        answer
+    }
+
+    /// Repeats a write while the database is away, and a few times while it is busy.
+    async fn write(&self, batch: &Batch) -> Result<Settled, Stuck> {
+        let (mut pause, mut busy) = (SHORTEST_PAUSE, 0);
+        loop {
+            let error = match self.write_once(batch).await {
+                Ok(settled) => return Ok(settled),
+                Err(error) if !error.is_transient() => return Err(Stuck::Refused(error)),
+                Err(error) => error,
+            };
+            self.observers.see(&Happening::trouble(Part::Settle, &error));
+            if error.kind() == ErrorKind::Busy {
+                let locked = self.locked(batch).await;
+                if !locked.is_empty() {
+                    return Err(Stuck::Locked(locked));
+                }
+                busy += 1;
+                if busy == BUSY_TRIES {
+                    return Err(Stuck::Refused(error));
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Writes a batch, and tells how long the database took.
+    async fn write_once(&self, batch: &Batch) -> Result<Settled> {
+        let began = instant();
+        let settled = tokio::time::timeout(self.patience, batch.write(self.store)).await;
+        let late = |_| Err(Error::new(ErrorKind::Busy, "the database did not answer in time"));
+        let settled = settled.unwrap_or_else(late)?;
+        let (rows, took) = (settled.applied.len(), instant() - began);
+        self.observers.see(&Happening::Settled { rows, took });
+        Ok(settled)
+    }
+
+    /// Rows that another transaction has locked; none if the database does not say.
+    async fn locked(&self, batch: &Batch) -> NumberSet<Seq> {
+        let locked = locked::ask(self.store, &batch.rows(), self.patience).await;
+        locked.unwrap_or_default().into_iter().collect()
+    }
+
+    /// Tells of a verdict that cannot be written, which stands alone.
+    fn give_up(&self, batch: &Batch, error: &Error) -> Vec<Seq> {
+        let seqs: Vec<Seq> = batch.rows().into_iter().map(|row| row.seq).collect();
+        for seq in &seqs {
+            let error = format!("{error}: {}", error.source_text());
+            self.observers.see(&Happening::VerdictRefused { seq: *seq, error: error.into() });
+        }
+        seqs
+    }
 }

@@ -9,6 +9,7 @@ use super::handle::AbortOnDrop;
 use super::lease::Heartbeat;
 use super::pause::Pauses;
 use super::rows::RowEngine;
+use super::stop::{Ended, StopSummary};
 use crate::observe::{Happening, Part};
 use crate::point::point;
 use crate::tick::Tick;
@@ -29,7 +30,7 @@ impl AnyEngine {
         }
     }
 
-    async fn run(self, stop: impl Future<Output = ()>) {
+    async fn run(self, stop: impl Future<Output = ()>) -> Ended {
         match self {
             Self::Shards(engine) => engine.run(stop).await,
             Self::Rows(engine) => engine.run(stop).await,
@@ -50,7 +51,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    pub(super) async fn run_until(self, shutdown: impl Future<Output = ()>) {
+    pub(super) async fn run_until(self, shutdown: impl Future<Output = ()>) -> StopSummary {
         let (wake, patience) = (self.wake, self.patience);
         let (store, tenure) =
             (Arc::clone(&self.heartbeat.store), Arc::clone(&self.heartbeat.tenure));
@@ -62,7 +63,8 @@ impl Started {
             AbortOnDrop(tokio::spawn(bell::look_again(wake.clone()))),
             AbortOnDrop(tokio::spawn(bell::ring(Arc::clone(&store), wake))),
         ];
-        self.engine.run(shutdown).await;
+        let ended = self.engine.run(shutdown).await;
+        let summary = ended.summary(&*store).await;
         drop(others);
         let leaving = async {
             point!("leave.before"?);
@@ -77,6 +79,8 @@ impl Started {
             Ok(Err(error)) => Happening::trouble(Part::Lease, &error),
             Err(_) => Happening::mishap(Part::Lease, "shards are free when the lease ends"),
         });
+        bell::ring_last(&*store).await;
         observers.see(&Happening::Stopped { owner });
+        summary
     }
 }

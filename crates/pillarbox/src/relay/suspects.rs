@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::task::Id;
 
+use super::locked::without_locked;
 use super::read::no_answer;
 use crate::error::Result;
 use crate::id::Seq;
@@ -150,12 +151,13 @@ pub(super) async fn count(
     asked: &Suspects,
     patience: Duration,
 ) -> Result<Vec<(Seq, u32)>> {
-    let counting = async {
+    let count = async |rows: Vec<RowLease>| {
         point!("count.before"?);
-        let counted = store.suspect(asked).await;
+        let counted = store.suspect(&Suspects { rows, below: asked.below }).await;
         point!("count.after"?);
         counted
     };
+    let counting = without_locked(store, asked.rows.clone(), count);
     let counted = tokio::time::timeout(patience, counting).await;
     counted.unwrap_or_else(|_| Err(no_answer()))
 }

@@ -9,7 +9,7 @@ use super::board::Wanted;
 use super::crew::Crew;
 use super::deliver::Courier;
 use super::job::{Job, Judged};
-use super::number::NumberSet;
+use super::locked::Locked;
 use super::routes::Routes;
 use super::settle::Answer;
 use super::verdicts::Verdicts;
@@ -30,6 +30,8 @@ pub(super) struct Work {
     pub(super) settle: Option<Id>,
     /// Verdicts that the database refuses to write, to be tried again now and then.
     pub(super) refused: Vec<Judged>,
+    /// Verdicts on rows that other transactions have locked.
+    pub(super) locked: Locked<Judged>,
     /// The read under way, kept here so that a panic cannot take it along.
     pub(super) reading: Option<(Id, Wanted)>,
     pub(super) next_poll: Instant,
@@ -44,7 +46,9 @@ pub(super) enum Progress {
     /// What was read, and how long it took.
     Read(Result<Vec<Pending>>, Duration),
     Settled(Answer),
-    HotSettled(NumberSet<Seq>),
+    HotSettled(Answer),
+    /// Which of the locked rows still are.
+    StillLocked(Result<Vec<Seq>>),
     Reclaimed,
     Counted(Result<Vec<(Seq, u32)>>),
 }
@@ -58,6 +62,7 @@ impl Work {
             settling: Vec::new(),
             settle: None,
             refused: Vec::new(),
+            locked: Locked::default(),
             reading: None,
             next_poll: instant(),
             next_sweep: instant(),
@@ -67,6 +72,11 @@ impl Work {
 
     /// Events in delivery, or delivered and not yet settled.
     pub(super) fn unsettled(&self) -> usize {
-        self.deliveries.len() + self.judged.len() + self.settling.len() + self.refused.len()
+        self.deliveries.len() + self.judged.len() + self.settling.len() + self.not_written()
+    }
+
+    /// Verdicts that cannot be written now.
+    pub(super) fn not_written(&self) -> usize {
+        self.refused.len() + self.locked.len()
     }
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tracing::debug;
 
-use super::{Relay, SECOND, bell};
+use super::{Relay, bell};
 use crate::emit::Outbox;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
@@ -101,13 +100,7 @@ impl WriterOnly {
             () = shutdown => {}
         }
         // The bell may have been stopped in the middle of a ring: one too many does no harm.
-        match tokio::time::timeout(SECOND, self.store.ring()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                debug!(error = %error, cause = error.source_text(), "others are not told, they poll");
-            }
-            Err(_) => debug!("others are not told in time, they poll"),
-        }
+        bell::ring_last(&*self.store).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Order, Pending};
+use super::{Order, Pending, Settlement};
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::verdict::Verdict;
 
@@ -79,6 +79,12 @@ pub struct RowLease {
     pub seq: Seq,
     /// Its token since the claim.
     pub token: Token,
+}
+
+impl From<&Settlement> for RowLease {
+    fn from(it: &Settlement) -> Self {
+        Self { shard: it.shard, seq: it.seq, token: it.token }
+    }
 }
 
 impl From<&Pending> for RowLease {

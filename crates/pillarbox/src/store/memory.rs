@@ -24,7 +24,7 @@ use super::{
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
-use crate::id::{EventId, OwnerId, Seq};
+use crate::id::{EventId, OwnerId, Seq, ShardId};
 use crate::table::TablePrefix;
 
 /// Keeps events in memory, with transactions, for tests that need no database.
@@ -174,6 +174,14 @@ impl Store for MemoryStore {
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
         Ok(self.state().settle_rows(settle, self.clock.now()))
+    }
+
+    async fn locked(&self, _: &[RowLease]) -> Result<Vec<Seq>> {
+        Ok(Vec::new())
+    }
+
+    async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
+        Ok(self.state().count_due(shards, self.clock.now()))
     }
 
     async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {

@@ -31,7 +31,7 @@ use super::{
     SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{EventId, OwnerId, Seq};
+use crate::id::{EventId, OwnerId, Seq, ShardId};
 use crate::pooled::PooledTx;
 use crate::table::{TablePrefix, Tables};
 
@@ -260,6 +260,14 @@ impl Store for PostgresStore {
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
         settle::settle_rows(self, settle).await
+    }
+
+    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
+        claim::locked(self, rows).await
+    }
+
+    async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
+        claim::count_due(self, shards).await
     }
 
     async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {

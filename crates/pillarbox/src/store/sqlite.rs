@@ -24,7 +24,7 @@ use super::{
     SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{EventId, OwnerId, Seq};
+use crate::id::{EventId, OwnerId, Seq, ShardId};
 use crate::pooled::PooledTx;
 use crate::table::{TablePrefix, Tables};
 
@@ -186,6 +186,15 @@ impl Store for SqliteStore {
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
         claim::settle_rows(self, settle).await
+    }
+
+    async fn locked(&self, _: &[RowLease]) -> Result<Vec<Seq>> {
+        // SQLite locks the whole file, never a row.
+        Ok(Vec::new())
+    }
+
+    async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
+        claim::count_due(self, shards).await
     }
 
     async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {

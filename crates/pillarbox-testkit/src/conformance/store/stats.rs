@@ -55,3 +55,20 @@ pub async fn living_owners_and_their_shards_are_counted<B: Backend>(backend: &B)
     let stats = store.stats().await.unwrap();
     assert_eq!((stats.owners, stats.owned_shards), (1, 0));
 }
+
+/// What could be delivered now: due, leased to no owner, and behind nothing that waits.
+pub async fn due_events_are_counted<B: Backend>(backend: &B) {
+    let store = backend.store();
+    let all = shards(&*store).await;
+    emit(backend, [free(), free(), free().deliver_after(HOUR)]).await;
+    emit(backend, [keyed("due"), keyed("due")]).await;
+    emit(backend, [keyed("late").deliver_after(HOUR), keyed("late")]).await;
+    let poison = emit(backend, [keyed("held"), keyed("held")]).await;
+    let failing = emit_one(backend, free()).await;
+    let owner = Owner::of_all(backend).await;
+    owner.judge_id(&poison[0], held()).await;
+    owner.judge_id(&failing, retry(HOUR)).await;
+
+    assert_eq!(store.count_due(&all).await.unwrap(), 4);
+    assert_eq!(store.count_due(&[]).await.unwrap(), 0);
+}

@@ -104,7 +104,9 @@ pub(crate) async fn a_commit_that_outlasts_its_rows_lease_is_left_to_the_owner<B
 /// R8: a stop gives back what waits in the lane: its next relay need not wait for the lease's end.
 pub(crate) async fn what_waits_in_the_lane_is_given_back_at_a_stop<B: Backend>(backend: &B) {
     let (mut ear, listeners) = Ear::new([1]);
-    let alone = RelaySettings { workers: count(1), ..still() };
+    // Deliveries start for a moment only, and may take their time.
+    let drain = still().delivery_timeout + Duration::from_millis(100);
+    let alone = RelaySettings { workers: count(1), drain, ..still() };
     let relay = Actor::enter(backend, listeners, |relay| relay.settings(alone)).await;
     commit(backend, &relay.outbox, [free(1)]).await;
     assert_eq!(ear.hears(1).await, [1]);

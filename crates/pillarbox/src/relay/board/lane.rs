@@ -136,6 +136,12 @@ impl Lane {
         self.busy.is_none() && self.queue.is_empty() && self.registered.is_empty()
     }
 
+    /// Whether a row of the key may start without waiting for a time or for an operator.
+    pub(super) fn has_next(&self) -> bool {
+        let follows = self.busy.is_some() && self.tail_unread;
+        !self.queue.is_empty() || !self.registered.is_empty() || follows || self.reading
+    }
+
     /// Whether nothing about the key is worth remembering.
     pub(super) fn is_over(&self) -> bool {
         self.is_idle() && self.parked.is_none() && !self.tail_unread && !self.reading

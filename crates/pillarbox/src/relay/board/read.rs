@@ -1,6 +1,6 @@
 //! What to read next.
 
-use super::{Board, Pages, Wanted};
+use super::{Board, LastPass, Pages, Shard, Wanted};
 use crate::id::ShardId;
 use crate::relay::number::NumberMap;
 use crate::store::{KeyRead, ReadKeys, ShardRead};
@@ -52,7 +52,9 @@ impl Board {
             return None;
         }
         let of = |shard: &ShardId| self.hand.of_shard(*shard);
-        let hungry = self.shards.iter().filter(|(_, state)| state.hungry).map(|(shard, _)| *shard);
+        let is_hungry = |state: &Shard| state.hungry && state.last_pass != LastPass::Over;
+        let hungry =
+            self.shards.iter().filter(|(_, state)| is_hungry(state)).map(|(shard, _)| *shard);
         let hungry: Vec<ShardId> = hungry.filter(|shard| !self.draining.contains(shard)).collect();
         let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
         let Pages { batch, least } = self.pages();
@@ -90,6 +92,9 @@ impl Board {
             if let Some(state) = self.shards.get_mut(shard) {
                 let begin = state.floor.begin(is_slow, lowest.get(shard).copied());
                 (state.hungry, state.asked) = (false, Some(begin));
+                if self.is_last_pass {
+                    state.last_pass = LastPass::Begun;
+                }
                 reads.push(ShardRead { shard: *shard, floor: begin.floor });
             }
         }

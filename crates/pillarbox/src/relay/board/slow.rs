@@ -52,6 +52,11 @@ impl SlowRoutes {
         awaited.map(|slow| slow.fed + QUICK).chain(stuck).min()
     }
 
+    /// Whether rows of slow routes were left in the table.
+    pub(super) fn has_left(&self) -> bool {
+        self.routes.values().any(|slow| !slow.left.is_empty())
+    }
+
     pub(super) fn started(&mut self) {
         if let Some(stuck) = &mut self.stuck {
             stuck.started = stuck.started.saturating_add(1);

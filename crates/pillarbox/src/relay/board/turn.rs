@@ -23,18 +23,33 @@ impl Board {
     /// A verdict was written.
     pub(in crate::relay) fn settled(&mut self, ticket: &Ticket, verdict: &Verdict, now: Instant) {
         self.forget(ticket.seq);
-        let until = match verdict {
-            Verdict::Done | Verdict::Delete => return,
-            Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => Some(now + *delay),
-            Verdict::Dead { .. } | Verdict::Held { .. } => None,
-        };
+        match verdict {
+            Verdict::Done | Verdict::Delete => {}
+            Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => {
+                self.wait_until(ticket, Some(now + *delay));
+            }
+            Verdict::Held { .. } => self.wait_until(ticket, None),
+            Verdict::Dead { .. } => {
+                if let Some(lane_key) = ticket.lane() {
+                    self.end_turn(&lane_key, ticket.seq);
+                    self.go_on(&lane_key);
+                }
+            }
+        }
+    }
+
+    /// A row could not be started, and is read again at that time.
+    pub(in crate::relay) fn put_off(&mut self, ticket: &Ticket, until: Instant) {
+        self.forget(ticket.seq);
+        self.wait_until(ticket, Some(until));
+    }
+
+    /// The row waits, and its key behind it, until a time or for an operator.
+    fn wait_until(&mut self, ticket: &Ticket, until: Option<Instant>) {
         let Some(lane_key) = ticket.lane() else {
             return until.into_iter().for_each(|when| self.note_due(ticket.shard, when));
         };
         self.end_turn(&lane_key, ticket.seq);
-        if matches!(verdict, Verdict::Dead { .. }) {
-            return self.go_on(&lane_key);
-        }
         self.drop_queue(&lane_key);
         self.park(&lane_key, Parked { seq: ticket.seq, until });
         self.leave_if_lost(&lane_key);

@@ -42,6 +42,15 @@ impl Heartbeat {
         Ok(())
     }
 
+    /// Takes shards before anything else happens, so that the first commits are delivered from
+    /// memory. If the database does not answer, the next beat tries again.
+    pub(in crate::relay) async fn take_first(&self) {
+        let first = tokio::time::timeout(self.length / 3, self.beat()).await;
+        if let Ok(Err(error)) = first {
+            self.observers.see(&Happening::trouble(Part::Lease, &error));
+        }
+    }
+
     /// Beats until it is dropped; a beat that panics is not the last one.
     pub(in crate::relay) async fn run(self) {
         let heartbeat = Arc::new(self);
@@ -83,7 +92,7 @@ impl Heartbeat {
             self.renew().await?;
         }
         self.give_back().await?;
-        if self.tenure.held().is_leaving {
+        if self.tenure.held().is_stopping {
             return Ok(());
         }
         let mut members = self.store.members().await?;
@@ -117,7 +126,7 @@ impl Heartbeat {
                 self.tenure.lose_everything();
                 self.observers.see(&Happening::LeaseLost { owner: self.owner() });
                 // One that leaves may have left meanwhile, and would be back for a whole lease.
-                if !self.tenure.held().is_leaving {
+                if !self.tenure.held().is_stopping {
                     self.join().await?;
                 }
             }
@@ -190,13 +199,13 @@ impl Heartbeat {
     }
 
     fn lease(&self) -> Lease {
-        let is_leaving = self.tenure.held().is_leaving;
+        let is_stopping = self.tenure.held().is_stopping;
         let shards = self.layout.shards.get();
         let wants = self.with_balance(|balance| balance.wants(shards, instant()));
         Lease {
             owner: self.tenure.owner.clone(),
             length: self.length,
-            wants: if is_leaving { 0 } else { wants },
+            wants: if is_stopping { 0 } else { wants },
         }
     }
 

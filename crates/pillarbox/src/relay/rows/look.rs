@@ -24,18 +24,37 @@ pub(super) struct Look {
     due: BTreeSet<Instant>,
     /// After a claim that failed: not before.
     pause: Option<Instant>,
+    /// The relay stops: neither a poll nor the time of a row is a reason to look.
+    is_stopping: bool,
 }
 
 impl Look {
     /// The first look is due at once.
     pub(super) fn new(poll: Duration, now: Instant) -> Self {
         let next_poll = now + poll.mul_f64(jitter());
-        Self { is_wanted: true, poll, next_poll, due: BTreeSet::new(), pause: None }
+        Self {
+            is_wanted: true,
+            poll,
+            next_poll,
+            due: BTreeSet::new(),
+            pause: None,
+            is_stopping: false,
+        }
     }
 
     /// There may be something to claim.
     pub(super) fn now(&mut self) {
         self.is_wanted = true;
+    }
+
+    /// Looks until nothing is due, and not again after that.
+    pub(super) fn stop_polling(&mut self) {
+        (self.is_stopping, self.is_wanted) = (true, true);
+    }
+
+    /// Whether to claim now, or after a pause.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_wanted
     }
 
     /// A row comes due after so long.
@@ -64,6 +83,10 @@ impl Look {
 
     /// Time has passed.
     pub(super) fn tick(&mut self, now: Instant) {
+        self.pause = self.pause.filter(|until| *until > now);
+        if self.is_stopping {
+            return;
+        }
         while self.due.first().is_some_and(|due| *due <= now) {
             self.due.pop_first();
             self.is_wanted = true;
@@ -72,13 +95,13 @@ impl Look {
             self.next_poll = now + self.poll.mul_f64(jitter());
             self.is_wanted = true;
         }
-        self.pause = self.pause.filter(|until| *until > now);
     }
 
     /// When time matters next.
-    pub(super) fn next(&self) -> Instant {
-        let others = [self.due.first().copied(), self.pause];
-        others.into_iter().flatten().fold(self.next_poll, Instant::min)
+    pub(super) fn next(&self) -> Option<Instant> {
+        let polls = (!self.is_stopping).then_some(self.next_poll);
+        let due = self.due.first().copied().filter(|_| !self.is_stopping);
+        [polls, due, self.pause].into_iter().flatten().min()
     }
 }
 
@@ -109,7 +132,7 @@ mod tests {
         look.begin();
         look.tick(now + HOUR * 2);
         assert!(look.is_wanted());
-        assert!(look.next() > now + HOUR * 2, "the next poll is ahead");
+        assert!(look.next() > Some(now + HOUR * 2), "the next poll is ahead");
     }
 
     #[test]
@@ -118,11 +141,11 @@ mod tests {
         look.after(SECOND, now);
         look.after(SECOND * 3, now);
 
-        assert_eq!(look.next(), now + SECOND + SLACK);
+        assert_eq!(look.next(), Some(now + SECOND + SLACK));
         look.tick(now + SECOND * 2);
         assert!(look.is_wanted());
         look.begin();
-        assert_eq!(look.next(), now + SECOND * 3 + SLACK);
+        assert_eq!(look.next(), Some(now + SECOND * 3 + SLACK));
     }
 
     #[test]
@@ -133,7 +156,7 @@ mod tests {
         }
 
         assert_eq!(look.due.len(), MOST_DUE);
-        assert_eq!(look.next(), now + Duration::from_millis(1) + SLACK);
+        assert_eq!(look.next(), Some(now + Duration::from_millis(1) + SLACK));
     }
 
     #[test]

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use tokio::task::Id;
 use tokio::time::Instant;
 
-use super::settle::{self, Answer};
 use super::tenure::{self, RowTenure};
-use super::{Progress, RowEngine};
+use super::{Progress, RowEngine, RowWork};
 use crate::clock::{Deadline, instant};
 use crate::error::Result;
 use crate::hot::Room;
@@ -15,7 +14,9 @@ use crate::id::Seq;
 use crate::observe::{Happening, Part};
 use crate::point::point;
 use crate::relay::job::Judged;
+use crate::relay::locked::{self, Locked, OnRow, without_locked};
 use crate::relay::read::no_answer;
+use crate::relay::settle::{Answer, Batch, Settler};
 use crate::store::{RenewRows, RowLease, SettleRows};
 use crate::verdict::Verdict;
 
@@ -25,6 +26,12 @@ pub(super) struct Decided {
     pub(super) judged: Judged,
     pub(super) tenure: Arc<RowTenure>,
     pub(super) _room: Option<Room>,
+}
+
+impl OnRow for Decided {
+    fn row(&self) -> RowLease {
+        self.tenure.row
+    }
 }
 
 /// One settle, one renewal and one release are under way at a time; what gathers meanwhile goes in
@@ -38,6 +45,8 @@ pub(super) struct Writes {
     /// Verdicts that the database refuses to write, and when to try them again.
     refused: Vec<Decided>,
     refused_until: Option<Instant>,
+    /// Verdicts on rows that other transactions have locked.
+    locked: Locked<Decided>,
     giving: Vec<RowLease>,
     release: Option<Id>,
     renewing: Vec<Arc<RowTenure>>,
@@ -53,6 +62,7 @@ impl Writes {
             settle: None,
             refused: Vec::new(),
             refused_until: None,
+            locked: Locked::default(),
             giving: Vec::new(),
             release: None,
             renewing: Vec::new(),
@@ -72,7 +82,7 @@ impl Writes {
 
     /// Delivered and not yet settled.
     pub(super) fn unsettled(&self) -> usize {
-        self.decided.len() + self.settling.len() + self.refused.len()
+        self.decided.len() + self.settling.len() + self.refused.len() + self.locked.len()
     }
 
     /// Whether every verdict is written that can be.
@@ -97,13 +107,19 @@ impl Writes {
 
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let renewal = self.renewal.is_none().then_some(self.renew_at);
-        [renewal, self.refused_until].into_iter().flatten().min()
+        [renewal, self.refused_until, self.locked.next_timer()].into_iter().flatten().min()
+    }
+
+    /// Verdicts whose rows are free are written.
+    pub(super) fn still_locked(&mut self, still: Result<Vec<Seq>>) {
+        self.decided.extend(self.locked.answered(still, instant()));
     }
 }
 
 impl RowEngine {
     pub(super) fn start_writes(&mut self) {
         self.start_settle();
+        self.ask_for_locked();
         self.start_release();
         self.start_renewal();
     }
@@ -119,9 +135,20 @@ impl RowEngine {
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
         let observers = self.observers.clone();
         let task = self.work.tasks.spawn(async move {
-            Progress::Settled(settle::settle_for_sure(&*store, settle, patience, &observers).await)
+            let settler = Settler { store: &*store, patience, observers: &observers };
+            Progress::Settled(settler.settle(Batch::Rows(settle)).await)
         });
         writes.settle = Some(task.id());
+    }
+
+    /// Asks which of the locked rows still are, if it is time.
+    fn ask_for_locked(&mut self) {
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        let RowWork { tasks, writes, .. } = &mut self.work;
+        writes.locked.ask(instant(), |rows| {
+            let ask = async move { locked::ask(&*store, &rows, patience).await };
+            tasks.spawn(async move { Progress::StillLocked(ask.await) }).id()
+        });
     }
 
     pub(super) fn settled(&mut self, answer: &Answer) {
@@ -132,6 +159,11 @@ impl RowEngine {
             let seq = job.ticket.seq;
             if answer.failed.contains(&seq) {
                 self.refuse(decided);
+                continue;
+            }
+            if answer.locked.contains(&seq) {
+                self.observers.see(&Happening::RowLocked { seq, event_id: job.event_id() });
+                self.work.writes.locked.push(decided, instant());
                 continue;
             }
             if !answer.applied.contains(&seq) {
@@ -163,12 +195,13 @@ impl RowEngine {
         let (store, owner) = (Arc::clone(&self.store), self.tenure.owner.clone());
         let (patience, observers) = (self.settings.lease, self.observers.clone());
         let task = self.work.tasks.spawn(async move {
-            let releasing = async {
+            let release = async |rows: Vec<RowLease>| {
                 point!("rows.release.before"?);
                 let released = store.release_rows(&owner, &rows).await;
                 point!("rows.release.after"?);
                 released
             };
+            let releasing = without_locked(&*store, rows, release);
             let released = tokio::time::timeout(patience, releasing).await;
             if let Err(error) = released.unwrap_or_else(|_| Err(no_answer())) {
                 observers.see(&Happening::trouble(Part::Settle, &error));
@@ -195,19 +228,20 @@ impl RowEngine {
         if tenures.is_empty() {
             return;
         }
-        let rows = tenures.iter().map(|tenure| tenure.row).collect();
-        let renew =
-            RenewRows { owner: self.tenure.owner.clone(), length: self.settings.lease, rows };
-        let until = Deadline::after(&*self.courier.clock, renew.length);
+        let rows: Vec<RowLease> = tenures.iter().map(|tenure| tenure.row).collect();
+        let (owner, length) = (self.tenure.owner.clone(), self.settings.lease);
+        let until = Deadline::after(&*self.courier.clock, length);
         let store = Arc::clone(&self.store);
         let task = self.work.tasks.spawn(async move {
-            let renewing = async {
+            let renew = async |rows: Vec<RowLease>| {
                 point!("rows.renew.before"?);
+                let renew = RenewRows { owner: owner.clone(), length, rows };
                 let kept = store.renew_rows(&renew).await;
                 point!("rows.renew.after"?);
                 kept
             };
-            let renewed = tokio::time::timeout(renew.length / 3, renewing).await;
+            let renewing = without_locked(&*store, rows, renew);
+            let renewed = tokio::time::timeout(length / 3, renewing).await;
             Progress::Renewed(until, renewed.unwrap_or_else(|_| Err(no_answer())))
         });
         (self.work.writes.renewal, self.work.writes.renewing) = (Some(task.id()), tenures);
@@ -216,6 +250,7 @@ impl RowEngine {
     fn in_hand(&self) -> Vec<Arc<RowTenure>> {
         let writes = &self.work.writes;
         let decided = writes.decided.iter().chain(&writes.settling).chain(&writes.refused);
+        let decided = decided.chain(writes.locked.iter());
         let started = self.work.deliveries.kept().map(|it| &it.tenure);
         let suspects = self.work.suspects.iter().map(|waiting| &waiting.tenure);
         let waiting = self.work.line.tenures().chain(suspects);
@@ -246,6 +281,9 @@ impl RowEngine {
         if writes.renewal == Some(id) {
             writes.renewal = None;
             writes.renew_at = instant() + self.settings.lease / 10;
+        }
+        if writes.locked.is_asked_by(id) {
+            writes.still_locked(Err(no_answer()));
         }
         if writes.release == Some(id) {
             writes.release = None;

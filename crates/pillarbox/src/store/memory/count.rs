@@ -1,13 +1,13 @@
 //! How much there is of what in the memory store.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
 use crate::id::{OwnerId, ShardId};
-use crate::store::{Breakdown, MAX_TYPES, ShardStats, Stats, Status, TypeStats};
+use crate::store::{Breakdown, MAX_DUE, MAX_TYPES, ShardStats, Stats, Status, TypeStats};
 
 impl State {
     pub(super) fn stats(&self, now: Timestamp) -> Stats {
@@ -24,6 +24,19 @@ impl State {
             owners: self.living_owners(now),
             owned_shards: owned.count() as u64,
         }
+    }
+
+    pub(super) fn count_due(&self, shards: &[ShardId], now: Timestamp) -> u64 {
+        let mut heads: HashMap<&str, bool> = HashMap::new();
+        let mut due = 0;
+        for event in self.events.values().filter(|event| event.is_pending()) {
+            let is_free = event.is_free(now);
+            let waits = event.status == Status::Held || event.available_at > now;
+            let is_blocked =
+                event.key.as_deref().is_some_and(|key| *heads.entry(key).or_insert(waits));
+            due += u64::from(is_free && !is_blocked && shards.contains(&event.shard));
+        }
+        due.min(u64::from(MAX_DUE))
     }
 
     pub(super) fn breakdown(&self, now: Timestamp) -> Breakdown {

@@ -1,16 +1,19 @@
 //! Row claims: due rows under a lease of their own.
 
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 
 use super::MysqlStore;
 use super::candidate::candidates;
-use super::read::pending;
+use super::read::{parts, pending};
 use super::settle::{Batch, Line, Look, unsettled};
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
-use crate::id::{OwnerId, Seq, Token};
-use crate::store::{Claim, Pending, RenewRows, RowLease, RowVerdict, SettleRows, Suspects};
+use crate::id::{OwnerId, Seq, ShardId, Token};
+use crate::store::{
+    Claim, MAX_DUE, Pending, RenewRows, RowLease, RowVerdict, SettleRows, Suspects,
+};
 
 /// How often a claim looks, when others were quicker to lock all that it found.
 const LOOKS: usize = 3;
@@ -57,6 +60,31 @@ async fn lease(store: &MysqlStore, claim: &Claim, candidates: Vec<i64>) -> Resul
     let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
     rows.sort_by_key(|row| (place(row), row.seq));
     Ok(rows)
+}
+
+/// The locks that it gets for looking end with the statement.
+pub(super) async fn locked(store: &MysqlStore, rows: &[RowLease]) -> Result<Vec<Seq>> {
+    let list = list(rows);
+    let mut call = store.call().await?;
+    let present: Vec<i64> =
+        sqlx::query_scalar(store.sql(sql::PRESENT)).bind(&list).fetch_all(&mut *call).await?;
+    let unlocked: Vec<i64> =
+        sqlx::query_scalar(store.sql(sql::UNLOCKED)).bind(&list).fetch_all(&mut *call).await?;
+    call.end();
+    Ok(present.into_iter().filter(|seq| !unlocked.contains(seq)).map(Seq).collect())
+}
+
+pub(super) async fn count_due(store: &MysqlStore, shards: &[ShardId]) -> Result<u64> {
+    let (marks, shards) = parts("?", ", ", shards, ShardId(-1));
+    let text = store.tables.render(sql::COUNT_DUE).replace("{shards}", &marks);
+    let mut query = sqlx::query_scalar(AssertSqlSafe(text));
+    for shard in shards {
+        query = query.bind(shard.0);
+    }
+    let mut call = store.call().await?;
+    let count = query.bind(i64::from(MAX_DUE)).fetch_one(&mut *call).await;
+    call.end();
+    Ok(count.map(i64::unsigned_abs)?)
 }
 
 /// A lease that still stands after the statement was prolonged by it.

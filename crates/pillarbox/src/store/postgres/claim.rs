@@ -6,8 +6,8 @@ use super::read::pending;
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
-use crate::id::{OwnerId, Seq};
-use crate::store::{Claim, Order, Pending, RenewRows, RowLease, Suspects};
+use crate::id::{OwnerId, Seq, ShardId};
+use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, Suspects};
 
 pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pending>> {
     let text = if claim.order == Order::Key { sql::CLAIM_HEADS } else { sql::CLAIM };
@@ -27,6 +27,31 @@ pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pe
     let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
     rows.sort_by_key(|row| (place(row), row.seq));
     Ok(rows)
+}
+
+pub(super) async fn locked(store: &PostgresStore, rows: &[RowLease]) -> Result<Vec<Seq>> {
+    let Rows { shards, seqs, .. } = Rows::of(rows);
+    let mut link = store.link(store.work()).await?;
+    let locked: Vec<i64> = sqlx::query_scalar(store.sql(sql::LOCKED))
+        .persistent(store.named)
+        .bind(shards)
+        .bind(seqs)
+        .fetch_all(&mut *link)
+        .await?;
+    link.end().await?;
+    Ok(locked.into_iter().map(Seq).collect())
+}
+
+pub(super) async fn count_due(store: &PostgresStore, shards: &[ShardId]) -> Result<u64> {
+    let mut link = store.link(store.work()).await?;
+    let count: i64 = sqlx::query_scalar(store.sql(sql::COUNT_DUE))
+        .persistent(store.named)
+        .bind(shards.iter().map(|shard| shard.0).collect::<Vec<_>>())
+        .bind(i64::from(MAX_DUE))
+        .fetch_one(&mut *link)
+        .await?;
+    link.end().await?;
+    Ok(count.unsigned_abs())
 }
 
 pub(super) async fn renew_rows(store: &PostgresStore, renew: &RenewRows) -> Result<Vec<Seq>> {

@@ -10,7 +10,7 @@ use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
-use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
+use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
 
 /// Looks first: who finds nothing does not keep the writers waiting.
 pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pending>> {
@@ -60,6 +60,15 @@ async fn lease(
     // SQLite promises no order for what an UPDATE returns.
     rows.sort_unstable_by_key(|row| row.seq);
     Ok(rows)
+}
+
+pub(super) async fn count_due(store: &SqliteStore, shards: &[ShardId]) -> Result<u64> {
+    let mut due = 0;
+    for shard in shards {
+        let count = sqlx::query_scalar(store.sql(sql::COUNT_DUE)).bind(shard.0).bind(MAX_DUE);
+        due += count.fetch_one(&store.pool).await.map(i64::unsigned_abs)?;
+    }
+    Ok(due.min(u64::from(MAX_DUE)))
 }
 
 pub(super) async fn renew_rows(store: &SqliteStore, renew: &RenewRows) -> Result<Vec<Seq>> {

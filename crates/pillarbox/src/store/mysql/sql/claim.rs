@@ -53,6 +53,44 @@ from (
 straight_join {p}outbox_event e force index (primary) on e.seq = h.seq"
 );
 
+/// Rows that are there.
+pub(in super::super) const PRESENT: &str = concat!(
+    "select e.seq from ",
+    rows!(),
+    "
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.shard = v.shard"
+);
+
+/// Rows that are there, and that no other transaction has locked.
+pub(in super::super) const UNLOCKED: &str = concat!(
+    "select e.seq from ",
+    rows_to_lock!(),
+    "
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.shard = v.shard
+for update skip locked"
+);
+
+/// Rows that a relay could deliver now; `{shards}` stands for one mark per shard. A key whose head
+/// waits or is held blocks its later rows.
+pub(in super::super) const COUNT_DUE: &str = concat!(
+    "
+select count(*)
+from (
+    select 1
+    from {p}outbox_event e force index ({p}outbox_event_pending)
+    where e.pending_shard in ({shards}) and ",
+    due!(),
+    "
+      and coalesce((
+        select h.status <> 4 and h.available_at <= utc_timestamp(6)
+        from {p}outbox_event h force index ({p}outbox_event_key)
+        where h.pending_shard = e.pending_shard and h.pending_key = e.pending_key
+        order by h.pending_shard, h.pending_key, h.seq
+        limit 1), true)
+    limit ?
+) due"
+);
+
 /// Locks candidates one by one until there are enough; `skip locked` lets claims pass each other.
 pub(in super::super) const CLAIM_PICK: &str = concat!(
     "select ",

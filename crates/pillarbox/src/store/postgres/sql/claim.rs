@@ -114,6 +114,51 @@ with due as materialized (
     lease!()
 );
 
+/// Rows that another transaction has locked: those that are there and were skipped.
+pub(in super::super) const LOCKED: &str = "
+with free as materialized (
+    select e.seq
+    from unnest($1::smallint[], $2::bigint[]) as v (shard, seq)
+    cross join lateral (
+        select e.seq
+        from {p}outbox_event e
+        where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
+        for update skip locked
+    ) e
+)
+select v.seq
+from unnest($1::smallint[], $2::bigint[]) as v (shard, seq)
+where v.seq not in (select seq from free)
+  and exists (
+    select 1 from {p}outbox_event e
+    where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
+)";
+
+/// Rows that a relay could deliver now. A key whose head waits or is held blocks its later rows.
+pub(in super::super) const COUNT_DUE: &str = concat!(
+    "
+select count(*)
+from (
+    select 1
+    from unnest($1::smallint[]) as want (shard)
+    cross join lateral (
+        select 1
+        from {p}outbox_event e
+        where e.shard = want.shard and e.status in (0, 2) and ",
+    due!(),
+    "
+          and coalesce((
+            select h.status <> 4 and h.available_at <= clock_timestamp()
+            from {p}outbox_event h
+            where h.shard = e.shard and h.ordering_key = e.ordering_key
+              and h.status + 0 in (0, 2, 4)
+            order by h.ordering_key, h.seq
+            limit 1), true)
+    ) e
+    limit $2
+) due"
+);
+
 /// Rows that are the owner's under their tokens; every claim moves the token, so that these two
 /// are the whole fence. A row that someone keeps locked is not waited for long: the first
 /// condition is met once, before any row is locked.
@@ -151,7 +196,8 @@ pub(in super::super) const RECLAIM: &str = concat!(
     "
 update {p}outbox_event e
 set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
-where e.locked_until <= clock_timestamp() and ",
+where (select set_config('lock_timeout', '3s', true)) is not null
+    and e.locked_until <= clock_timestamp() and ",
     under_token!("$1", "$2", "$3", "")
 );
 
@@ -159,7 +205,7 @@ pub(in super::super) const SUSPECT: &str = concat!(
     "
 update {p}outbox_event e
 set crashes = e.crashes + 1
-where e.crashes < $4 and ",
+where (select set_config('lock_timeout', '3s', true)) is not null and e.crashes < $4 and ",
     under_token!("$1", "$2", "$3", ""),
     "
 returning e.seq, e.crashes"

@@ -67,6 +67,26 @@ where e.shard = +?1 and e.ordering_key is null and ",
 limit +?2"
 );
 
+/// Rows that a relay could deliver now. A key whose head waits or is held blocks its later rows.
+pub(in super::super) const COUNT_DUE: &str = concat!(
+    "
+select count(*)
+from (
+    select 1
+    from {p}outbox_event e
+    where e.shard = +?1 and ",
+    due!(),
+    "
+      and coalesce((
+        select h.status <> 4 and h.available_at <= {now}
+        from {p}outbox_event h
+        where h.shard = +?1 and h.ordering_key = e.ordering_key and h.status in (0, 2, 4)
+        order by h.seq
+        limit 1), true)
+    limit +?2
+)"
+);
+
 /// Leases what was found, as far as it can still be had.
 pub(in super::super) const CLAIM: &str = concat!(
     "
