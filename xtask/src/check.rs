@@ -12,8 +12,8 @@ use crate::{
 /// The packages users depend on with a choice of features.
 const FEATURED: [&str; 2] = ["pillarbox", "pillarbox-testkit"];
 
-/// A program that depends on the library as users' programs do.
-const PROGRAM: &str = "ordered";
+/// A program that depends on the library as users' programs do: with what the README lists.
+const PROGRAM: &str = "readme";
 
 /// What arms a crash point: where a program has this, a variable can kill it.
 const CRASH_POINTS: &str = "PILLARBOX_CRASH_AT";

@@ -72,8 +72,3 @@ pub use self::store::sqlite::SqliteStore;
 pub use self::table::{TablePrefix, Tables};
 pub use self::tx::{Accepted, PayloadHash};
 pub use self::verdict::{ErrorText, Failure, MAX_ERROR_TEXT, Next, Verdict};
-
-/// Compiles and runs what the README shows.
-#[cfg(all(doctest, feature = "sqlite", feature = "macros"))]
-#[doc = include_str!("../../../README.md")]
-struct ReadmeExample;

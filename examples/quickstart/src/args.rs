@@ -3,13 +3,14 @@
 use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
 
-use pillarbox::{PostgresStore, SqliteStore};
+use pillarbox::{MysqlStore, PostgresStore, SqliteStore};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::{Result, run};
 
 const USAGE: &str = "usage: quickstart [--store URL]
-  URL   sqlite::memory: (the default), sqlite://FILE, or postgres://USER@HOST/DATABASE
+  URL   sqlite::memory: (the default), sqlite://FILE, postgres://USER@HOST/DATABASE,
+        or mysql://USER@HOST/DATABASE
   RUST_LOG=info shows what the relay does";
 
 pub(crate) async fn main() -> ExitCode {
@@ -36,10 +37,20 @@ pub(crate) async fn main() -> ExitCode {
 }
 
 async fn open(url: &str) -> Result<()> {
-    if url.starts_with("postgres") {
-        let store = PostgresStore::connect(url).await?;
-        return run(store.pool().clone(), store).await;
+    match url.split(':').next() {
+        Some("postgres" | "postgresql") => {
+            let store = PostgresStore::connect(url).await?;
+            run(store.pool().clone(), store).await
+        }
+        Some("mysql" | "mariadb") => {
+            let store = MysqlStore::connect(url).await?;
+            run(store.pool().clone(), store).await
+        }
+        Some("sqlite") => {
+            let store = SqliteStore::connect(url).await?;
+            run(store.pool().clone(), store).await
+        }
+        // Not the URL itself: it may contain a password.
+        _ => Err("a store's URL begins with sqlite:, postgres:// or mysql://".into()),
     }
-    let store = SqliteStore::connect(url).await?;
-    run(store.pool().clone(), store).await
 }

@@ -1,5 +1,5 @@
 //! Place orders, tell the world: transactions with rollbacks, events delivered after the commit,
-//! one of them retried, one given up. Runs on SQLite, or on `--store postgres://…`.
+//! one of them retried, one given up. Runs on SQLite, or on the database of `--store URL`.
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -13,7 +13,7 @@ use pillarbox::{Cx, Event, EventId, Failure, Listener, Listeners, Relay, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Ledger;
-use crate::shop::Shop;
+use crate::shop::{End, Shop};
 
 /// News of a placed order. The string is the contract; the struct may be renamed.
 #[derive(Debug, Serialize, Deserialize, Event)]
@@ -42,11 +42,11 @@ async fn run(shop: impl Shop, store: impl Store) -> Result<()> {
         let run = ledger.run.clone();
         let mut order = OrderPlaced { order_id: 0, total_cents: number * 100, run };
         if number % 4 == 0 {
-            shop.change_ones_mind(&outbox, &mut order).await?;
+            shop.place(&outbox, &mut order, End::Rollback).await?;
             ledger.rolled_back(&order);
         } else {
             ledger.committing(&order);
-            shop.place(&outbox, &mut order).await?;
+            shop.place(&outbox, &mut order, End::Commit).await?;
         }
     }
 
