@@ -1,6 +1,6 @@
 //! The bank: accounts whose every change emits an event, on each database.
 
-use pillarbox::{Accepted, Inbox, Outbox, PayloadHash, Result};
+use pillarbox::{Accepted, Envelope, Headers, Inbox, Outbox, PayloadHash, Result};
 use sqlx::{MySqlPool, PgPool, SqlitePool};
 
 use crate::load::{Part, Plan};
@@ -92,7 +92,10 @@ macro_rules! on_pool {
 
 // Below the macro that they use.
 mod backlog;
+mod foreign;
 mod look;
+
+pub use self::foreign::{Foreign, Tally};
 
 impl Bank {
     /// Whether statements have names: before PostgreSQL there may be a pooler.
@@ -132,6 +135,20 @@ impl Bank {
     /// # Errors
     /// What the database says.
     pub async fn step(&self, outbox: &Outbox, accounts: &[i64], fate: Fate) -> Result<()> {
+        self.step_with(outbox, accounts, fate, &Headers::new()).await
+    }
+
+    /// The same, with these headers on every event.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn step_with(
+        &self,
+        outbox: &Outbox,
+        accounts: &[i64],
+        fate: Fate,
+        headers: &Headers,
+    ) -> Result<()> {
         let count = self.sql("update account set n = n + 1, g = g + 1 where id = $1");
         let look = self.sql("select n from account where id = $1");
         on_pool!(self, pool => {
@@ -141,8 +158,9 @@ impl Bank {
                 count.bind(account).execute(&mut *tx).await?;
                 let look = sqlx::query_scalar(sqlx::AssertSqlSafe(look.clone())).persistent(self.names());
                 let n = look.bind(account).fetch_one(&mut *tx).await?;
-                tx.emit(&Step { account: *account, n }).await?;
-                tx.emit(&Glimpse { account: *account, n }).await?;
+                let (step, glimpse) = (Step { account: *account, n }, Glimpse { account: *account, n });
+                tx.emit_envelope(Envelope::of(&step)?.headers(headers.clone())).await?;
+                tx.emit_envelope(Envelope::of(&glimpse)?.headers(headers.clone())).await?;
             }
             match fate {
                 Fate::Commit => tx.commit().await?,

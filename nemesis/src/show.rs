@@ -4,6 +4,7 @@ mod clocks;
 mod disk;
 mod faults;
 mod handover;
+mod hostile;
 #[cfg(feature = "crash-points")]
 mod matrix;
 mod memory;
@@ -79,11 +80,13 @@ pub enum Show {
     Storm,
     /// A disk that is full, again and again.
     Disk,
+    /// Rows as bad as other programs and operators can write them.
+    Hostile,
 }
 
 impl Show {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Faults,
         Self::Calm,
         Self::Rolling,
@@ -98,6 +101,7 @@ impl Show {
         Self::Matrix,
         Self::Storm,
         Self::Disk,
+        Self::Hostile,
     ];
 
     /// The word on the command line.
@@ -117,6 +121,7 @@ impl Show {
             Self::Matrix => "matrix",
             Self::Storm => "storm",
             Self::Disk => "disk",
+            Self::Hostile => "hostile",
         }
     }
 
@@ -160,6 +165,7 @@ impl Show {
             Self::Matrix => crashes(&stage).await,
             Self::Storm => storm::run(&stage).await,
             Self::Disk => disk::run(&stage).await,
+            Self::Hostile => hostile::run(&stage).await,
         };
         let kept = stage.place.path().display().to_string();
         let found = found.map_err(|error| format!("{error} (kept: {kept})"))?;

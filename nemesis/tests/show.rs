@@ -53,6 +53,9 @@ mod show {
         a_storm_on_sqlite_breaks_no_promise: Storm on Sqlite,
         a_full_disk_under_postgres_breaks_no_promise: Disk on Postgres,
         a_full_disk_under_sqlite_breaks_no_promise: Disk on Sqlite,
+        a_hostile_table_on_postgres_breaks_no_promise: Hostile on Postgres,
+        a_hostile_table_on_mysql_breaks_no_promise: Hostile on Mysql,
+        a_hostile_table_on_sqlite_breaks_no_promise: Hostile on Sqlite,
     }
 
     #[cfg(feature = "crash-points")]

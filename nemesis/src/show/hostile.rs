@@ -1,0 +1,260 @@
+//! A table that other programs and operators fill as badly as they can, while relays deliver
+//! well-formed events from it.
+
+mod locked;
+mod pace;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pillarbox::store::{Action, ClaimMode, Filter};
+use pillarbox::{Admin, Headers, MAX_HEADER, Outbox, RelaySettings};
+
+use self::pace::{Commits, p99};
+use self::rows::{FOLLOWERS, LATER, Row};
+use super::stage::{Stage, wait};
+use crate::Result;
+use crate::bank::{Fate, Tally};
+use crate::check::Faults;
+use crate::process::{Process, Usage};
+use crate::settings::calm;
+use crate::table::Finding;
+
+/// How the table writes that a row holds its key.
+const HELD: i16 = 4;
+
+/// The most memory that a relay may ever have had, in KiB.
+const MEMORY: u64 = 256 * 1024;
+
+/// The largest that the headers of an event may be together, in bytes of JSON.
+const HEADERS: usize = 64 * 1024;
+
+pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
+    let settings = settings(stage);
+    let mut found = vec![Finding::told("claim", format!("{:?}", settings.claim))];
+    found.extend(locked::run(stage, &settings).await?);
+    start_over(stage).await?;
+    let calm = undisturbed(stage).await?;
+    start_over(stage).await?;
+    let attack = Box::pin(Attack::run(stage)).await?;
+    found.extend(attack.findings(calm));
+    Ok(found)
+}
+
+/// By shards or by rows, as the seed says: relays read a table in two ways.
+fn settings(stage: &Stage) -> RelaySettings {
+    let claim = if stage.seed % 2 == 1 { ClaimMode::Shards } else { ClaimMode::Rows };
+    RelaySettings { claim, ..calm() }
+}
+
+/// Empties the tables and the log.
+async fn start_over(stage: &Stage) -> Result {
+    stage.place.bank.clear().await?;
+    stage.place.bank.foreign().await?.run("update account set n = 0, g = 0").await?;
+    Ok(std::fs::write(stage.place.log(), "")?)
+}
+
+fn relays(stage: &Stage) -> Result<Vec<Process>> {
+    ["r1", "r2"].iter().map(|life| stage.relay(&stage.orders(life, &settings(stage)))).collect()
+}
+
+/// The load alone: the latency that the attack is compared with.
+async fn undisturbed(stage: &Stage) -> Result<Duration> {
+    let relays = relays(stage)?;
+    let commits = load(stage, &AtomicBool::new(true)).await?;
+    stage.drained().await?;
+    for relay in relays {
+        relay.stop().await?;
+    }
+    Ok(p99(&commits, &stage.place.read_log()?))
+}
+
+async fn load(stage: &Stage, over: &AtomicBool) -> Result<Commits> {
+    let transactions = stage.scale.pick(200, 1_000, 3_000);
+    pace::keep(&stage.place.bank, stage.accounts / 2, transactions, over).await
+}
+
+/// What came of the hostile rows, and of the events beside them.
+struct Attack {
+    /// Rows written and refused, by what is wrong with them.
+    written: BTreeMap<&'static str, (i64, i64)>,
+    /// Where the rows were when no more of them were settled.
+    settled: Vec<Tally>,
+    /// What waited after an operator had skipped every held row.
+    stuck: i64,
+    burdened: usize,
+    usage: Usage,
+    p99: Duration,
+    panics: usize,
+    report: crate::check::Report,
+}
+
+impl Attack {
+    async fn run(stage: &Stage) -> Result<Self> {
+        let relays = relays(stage)?;
+        let over = AtomicBool::new(false);
+        let attack = async {
+            let (written, burdened) = tokio::try_join!(write(stage), burden(stage))?;
+            let settled = settled(stage).await?;
+            over.store(true, Ordering::Relaxed);
+            Ok((written, burdened, settled))
+        };
+        let ((written, burdened, settled), commits) = tokio::try_join!(attack, load(stage, &over))?;
+        let stuck = skip(stage).await?;
+        let mut usage = Usage::default();
+        for relay in relays {
+            usage = usage.max(relay.usage()?);
+            relay.stop().await?;
+        }
+        let p99 = p99(&commits, &stage.place.read_log()?);
+        let errors = std::fs::read_to_string(stage.place.errors())?;
+        let panics = errors.matches("panicked at").count();
+        let report = stage.report(&Faults::default()).await?;
+        Ok(Self { written, settled, stuck, burdened, usage, p99, panics, report })
+    }
+
+    fn findings(&self, calm: Duration) -> Vec<Finding> {
+        let mut found: Vec<Finding> = self.written.keys().map(|kind| self.of_kind(kind)).collect();
+        let report = &self.report;
+        let what = "rows held, or behind such rows, after an operator skipped all";
+        found.push(Finding::promise(what, self.stuck, "0", self.stuck == 0));
+        found.push(Finding::fired("events with 64 KiB of headers", self.burdened));
+        found.push(Finding::told("well-formed events", report.committed));
+        found.push(Finding::none("of them lost", report.lost));
+        found.push(Finding::none("ghosts", report.ghosts));
+        found.push(Finding::none("duplicates", report.duplicates));
+        found.push(Finding::none("first deliveries of a key out of order", report.inversions));
+        found.push(Finding::none("panics", self.panics));
+        let memory = format!("{} MiB", self.usage.memory / 1024);
+        let fits = self.usage.memory <= MEMORY;
+        found.push(Finding::promise("most memory of a relay", memory, "<= 256 MiB", fits));
+        let value = format!("{} of {}", millis(self.p99), millis(calm));
+        let is_soon = self.p99 <= 3 * calm;
+        found.push(Finding::speed(
+            "p99 latency, of that without such rows",
+            value,
+            "<= 3 x",
+            is_soon,
+        ));
+        found
+    }
+
+    /// Every row is done, or dead or held with its cause; what is never due waits.
+    fn of_kind(&self, kind: &str) -> Finding {
+        let (written, refused) = self.written.get(kind).copied().unwrap_or_default();
+        let tallies = || self.settled.iter().filter(|it| it.tenant == kind);
+        let rows = |statuses: &[i16]| -> i64 {
+            tallies().filter(|it| statuses.contains(&it.status)).map(|it| it.rows).sum()
+        };
+        let (open, dead, held) = (rows(&[0, 2]), rows(&[3]), rows(&[4]));
+        let done = written - open - dead - held;
+        let uncaused: i64 = tallies().filter(|it| it.status > 2).map(|it| it.uncaused).sum();
+        let (goal, met) = match kind {
+            LATER => ("they wait", open == written),
+            FOLLOWERS => ("they wait or are done", dead + held == 0),
+            _ => ("none open", open == 0 && uncaused == 0),
+        };
+        let mut value = format!("{done} done, {dead} dead, {held} held, {open} open");
+        for (count, what) in [(uncaused, "without a cause"), (refused, "refused by the database")] {
+            if count > 0 {
+                value += &format!(", {count} {what}");
+            }
+        }
+        Finding::promise(format!("{kind}, {written} rows"), value, goal, met)
+    }
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
+
+/// Inserts every hostile row, and replaces some again and again.
+async fn write(stage: &Stage) -> Result<BTreeMap<&'static str, (i64, i64)>> {
+    let server = stage.place.server;
+    let mut program = stage.place.bank.foreign().await?;
+    let replaced = rows::replaced(stage.scale.pick(12, 100, 500));
+    let mut all: Vec<Row> = rows::small(server);
+    all.extend(replaced.iter().cloned());
+    all.extend(rows::large(server, stage.scale.pick(15, 30, 100)));
+    let mut written: BTreeMap<&'static str, (i64, i64)> = BTreeMap::new();
+    for row in &all {
+        let counts = written.entry(row.0).or_default();
+        if program.run(&rows::insert(row)).await? {
+            counts.0 += 1;
+        } else {
+            counts.1 += 1;
+        }
+    }
+    for round in 0..3 {
+        for (number, row) in replaced.iter().enumerate() {
+            program.run(&rows::replace(row)[(number + round) % 3]).await?;
+        }
+    }
+    Ok(written)
+}
+
+/// Emits events with the largest headers there may be. Returns how many.
+async fn burden(stage: &Stage) -> Result<usize> {
+    let (first, outbox, headers) = (stage.accounts / 2, Outbox::new(), largest_headers()?);
+    let transactions = stage.scale.pick(10, 50, 200);
+    for turn in 0..transactions {
+        let start = first + turn * 5 % (first - 5);
+        let accounts: Vec<i64> = (start..start + 5).collect();
+        let bank = &stage.place.bank;
+        while let Err(error) = bank.step_with(&outbox, &accounts, Fate::Commit, &headers).await {
+            if !error.is_transient() {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(usize::try_from(transactions * 10)?)
+}
+
+/// Headers whose JSON has exactly as many bytes as are allowed.
+fn largest_headers() -> Result<Headers> {
+    let mut headers = Headers::new();
+    for name in 'a'.. {
+        let used = headers.to_json().map_or(1, |json| json.len());
+        // What a header adds besides its value: `"a":"",`.
+        let Some(room) = (HEADERS - used).checked_sub(7).filter(|room| *room > 0) else { break };
+        headers.insert(name.to_string(), "x".repeat(room.min(MAX_HEADER - 1)))?;
+    }
+    Ok(headers)
+}
+
+/// Waits until every row is settled that will be, and tells where all of them are then.
+async fn settled(stage: &Stage) -> Result<Vec<Tally>> {
+    let waits = |it: &Tally| it.status < 3 && ![LATER, FOLLOWERS].contains(&&*it.tenant);
+    let patience = Duration::from_secs(stage.scale.pick(60, 120, 240));
+    // What is still open then is counted.
+    let _ = wait(patience, async || Ok(!stage.place.bank.tallies().await?.iter().any(waits))).await;
+    Ok(stage.place.bank.tallies().await?)
+}
+
+/// Lets every held key go on, and counts the rows that are held or behind them nevertheless.
+async fn skip(stage: &Stage) -> Result<i64> {
+    let admin = Admin::shared(stage.place.store.clone());
+    let _ = admin.operate_matching(Action::Skip, Filter::default()).run().await?;
+    let stuck = async || -> Result<i64> {
+        let tallies = stage.place.bank.tallies().await?;
+        let is_stuck = |it: &&Tally| it.status == HELD || it.tenant == FOLLOWERS;
+        Ok(tallies.iter().filter(is_stuck).map(|it| it.rows).sum())
+    };
+    let patience = Duration::from_secs(stage.scale.pick(60, 60, 120));
+    let _ = wait(patience, async || Ok(stuck().await? == 0)).await;
+    stuck().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_headers_fill_their_limit() {
+        let json = largest_headers().unwrap().to_json().unwrap();
+
+        assert_eq!(json.len(), HEADERS);
+    }
+}
