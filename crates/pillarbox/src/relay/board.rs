@@ -226,13 +226,12 @@ impl Board {
 
     /// Whether rows may start, or may be found by the last pass.
     pub(super) fn has_due_rows(&self) -> bool {
-        let is_over = |(id, shard): (&ShardId, &Shard)| {
-            shard.last_pass == LastPass::Over || self.draining.contains(id)
+        let is_unread = |(id, shard): (&ShardId, &Shard)| {
+            shard.last_pass != LastPass::Over && !self.draining.contains(id)
         };
         self.read_under_way
-            || !self.key_reads.is_empty()
-            || !(self.ready.is_empty() && self.ready_hot.is_empty())
-            || !self.shards.iter().all(is_over)
+            || self.cold_depth() + self.hot_depth() + self.key_reads.len() > 0
+            || self.shards.iter().any(is_unread)
             || self.slow.has_left()
             || self.lanes.values().any(Lane::has_next)
     }
