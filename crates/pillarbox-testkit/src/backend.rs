@@ -81,6 +81,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Runs a statement whose failure makes the database give the transaction up.
     async fn spoil(&self, tx: &mut Connection<Self>);
 
+    /// Runs SQL on the open transaction's connection, past sqlx and the outbox. Needs
+    /// [`Need::RawSql`].
+    async fn raw(&self, tx: &mut Connection<Self>, sql: &'static str);
+
     /// Whether an order is there for everyone to see.
     async fn has_order(&self, order: i64) -> bool;
 
@@ -122,11 +126,21 @@ pub trait OwnTx: Send + Sized {
     /// Emits many events in one call.
     async fn insert(&mut self, envelopes: &[Envelope]) -> Result<()>;
 
+    /// How many statements have written events so far in the session or the transaction; `None`
+    /// where the database cannot tell.
+    async fn inserts(&mut self) -> Option<u64>;
+
+    /// Accepts an event.
+    async fn accept(&mut self, inbox: &Inbox, arrival: &Arrival) -> Result<Accepted>;
+
     /// Writes an order.
     async fn place(&mut self, order: i64) -> Result<(), BoxError>;
 
     /// Runs a statement whose failure makes the database give the transaction up.
     async fn spoil(&mut self);
+
+    /// Runs SQL on the transaction's connection, past sqlx. Needs [`Need::RawSql`].
+    async fn raw(&mut self, sql: &'static str);
 
     /// Commits.
     async fn commit(self) -> Result<(), BoxError>;
@@ -147,6 +161,8 @@ pub enum Need {
     SpoiledTransaction,
     /// A connection without a transaction.
     BareConnection,
+    /// SQL that can end a transaction behind the outbox's back.
+    RawSql,
     /// A transaction of the caller's own that may be dropped in the middle of a statement.
     DroppedStatement,
     /// Something held on another connection, while a call of the store waits.

@@ -35,6 +35,9 @@ pub enum ErrorKind {
 }
 
 /// What became of the caller's transaction when an emit failed.
+///
+/// A call that could not ask the database, because the connection broke, say, takes a transaction
+/// for open that a statement of the caller's own may have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TxFate {
     /// Still open: nothing of the failed call is in it, and it can go on.
@@ -43,6 +46,9 @@ pub enum TxFate {
     Aborted,
     /// Rolled back: nothing that it did remains.
     RolledBack,
+    /// It had ended before: a statement sent over its connection, or the database, has committed or
+    /// rolled back what it did. Nothing of the failed call was written.
+    Ended,
 }
 
 /// The error of every fallible call in this crate.
@@ -122,6 +128,9 @@ impl fmt::Display for Error {
             Some(TxFate::Open) => f.write_str("; the transaction is still open, without it"),
             Some(TxFate::Aborted) => f.write_str("; the transaction is aborted: roll it back"),
             Some(TxFate::RolledBack) => f.write_str("; the transaction was rolled back"),
+            Some(TxFate::Ended) => {
+                f.write_str("; what the transaction did before was committed or rolled back then")
+            }
         }
     }
 }

@@ -15,8 +15,10 @@ use sqlx::{Connection as _, Database, Pool, SqlSafeStr as _};
 // What `sqlx::Transaction` is made of; sqlx itself does not export it.
 use sqlx_core::transaction::TransactionManager as _;
 
+use crate::error::sqlx::number;
+
 /// An open transaction; dropping it rolls it back.
-pub(crate) struct PooledTx<DB: Dropped> {
+pub struct PooledTx<DB: Dropped> {
     connection: PoolConnection<DB>,
     /// Neither committed nor rolled back, as far as we know.
     open: bool,
@@ -26,6 +28,8 @@ pub(crate) struct PooledTx<DB: Dropped> {
     answer_due: bool,
     /// A call of the caller's was dropped half-way: nothing that follows can be believed.
     garbled: bool,
+    /// A rollback to a savepoint found none: a statement had ended the transaction before.
+    pub(crate) has_ended: bool,
 }
 
 /// What a database needs when a transaction is dropped.
@@ -57,8 +61,14 @@ impl<DB: Dropped> PooledTx<DB> {
         statement: Option<&'static str>,
     ) -> Result<Self, sqlx::Error> {
         let connection = pool.acquire().await?;
-        let mut tx =
-            Self { connection, open: true, in_doubt: true, answer_due: false, garbled: false };
+        let mut tx = Self {
+            connection,
+            open: true,
+            in_doubt: true,
+            answer_due: false,
+            garbled: false,
+            has_ended: false,
+        };
         let statement = statement.map(|begin| begin.into_sql_str());
         <DB::TransactionManager>::begin(&mut tx.connection, statement).await?;
         tx.in_doubt = false;
@@ -95,6 +105,7 @@ impl<DB: Dropped> PooledTx<DB> {
         // What was handed over is answered, or the answers do not belong together any more.
         let sound = if mem::take(&mut self.answer_due) {
             let answer = tokio::time::timeout(ANSWER, self.connection.flush()).await;
+            self.has_ended = matches!(&answer, Ok(Err(refused)) if has_ended(refused));
             matches!(answer, Ok(Ok(())))
         } else {
             DB::is_idle(&mut self.connection)
@@ -143,6 +154,33 @@ impl<DB: Dropped> PooledTx<DB> {
             <DB::TransactionManager>::start_rollback(&mut self.connection);
         }
     }
+}
+
+#[cfg(feature = "mysql")]
+impl PooledTx<sqlx::MySql> {
+    /// Commits with these statements: the first one that fails keeps the others from running.
+    pub(crate) async fn commit_with(mut self, statements: &'static str) -> Answer {
+        self.in_doubt = true;
+        let committed = sqlx::raw_sql(statements).execute(&mut *self.connection).await;
+        self.in_doubt = false;
+        committed?;
+        self.open = false;
+        // sqlx still counts a transaction. Its rollback has nothing to undo, and nobody waits for
+        // it: it is sent when the connection goes back to the pool.
+        <sqlx::MySql as Database>::TransactionManager::start_rollback(&mut self.connection);
+        Ok(())
+    }
+}
+
+/// Whether the database refused a statement because the transaction, or the savepoint that it
+/// names, is not there any more.
+pub(crate) fn has_ended(refused: &sqlx::Error) -> bool {
+    let Some(answer) = refused.as_database_error() else { return false };
+    let code = answer.code().unwrap_or_default();
+    // PostgreSQL: no transaction, no such savepoint. MySQL's number says the same of a savepoint.
+    matches!(&*code, "25P01" | "3B001")
+        || number(answer) == Some(1305)
+        || answer.message().starts_with("no such savepoint")
 }
 
 impl<DB: Dropped> Drop for PooledTx<DB> {

@@ -8,6 +8,7 @@ pub mod commit;
 pub mod context;
 pub mod delay;
 pub mod duplicate;
+pub mod ended;
 pub mod hook;
 pub mod inbox;
 pub mod limits;
@@ -65,6 +66,17 @@ macro_rules! tx_conformance {
                 a_closure_that_ignores_a_failed_statement_gets_an_error,
                 a_rollback_after_a_failed_statement_leaves_the_pool_usable,
             }
+            ended {
+                an_emit_after_the_end_is_refused,
+                a_commit_after_the_end_is_refused,
+                a_commit_without_events_after_the_end_is_refused,
+                an_end_inside_a_savepoint_is_seen,
+                an_accept_after_the_end_notes_nothing,
+                an_own_transaction_takes_no_event_after_the_end,
+                an_own_transaction_notes_no_arrival_after_the_end,
+                an_own_event_ends_with_its_transaction,
+                an_own_event_goes_with_the_next_transaction,
+            }
             savepoint {
                 a_rollback_takes_its_own_events_back,
                 a_release_keeps_its_events,
@@ -72,6 +84,8 @@ macro_rules! tx_conformance {
                 an_inner_rollback_keeps_the_outer_events,
                 an_outer_rollback_takes_the_inner_events,
                 a_savepoint_after_a_rollback_starts_anew,
+                callbacks_go_with_a_rollback,
+                callbacks_of_a_release_wait_for_the_end,
             }
             ordered {
                 the_second_to_lock_a_key_waits_for_the_first,
@@ -119,6 +133,7 @@ macro_rules! tx_conformance {
                 an_own_transaction_may_have_its_event_dropped,
                 an_own_transaction_takes_many_events_at_once,
                 a_payload_over_the_limit_keeps_its_call_out,
+                events_with_the_largest_headers_go_in_one_transaction,
             }
             limits {
                 an_invalid_event_keeps_all_of_a_call_out,

@@ -52,8 +52,8 @@ pub struct OutboxTx<T: OpenTx> {
     locks: BTreeSet<String>,
     /// A savepoint's call was dropped half-way: nobody knows what the transaction holds.
     pub(super) doubtful: bool,
-    after_commit: Vec<Callback>,
-    after_rollback: Vec<Callback>,
+    pub(super) after_commit: Vec<Callback>,
+    pub(super) after_rollback: Vec<Callback>,
     /// What goes from memory to a worker once it is committed.
     hot: Option<Pledge>,
 }
@@ -159,11 +159,16 @@ impl<T: OpenTx> OutboxTx<T> {
     }
 
     /// Runs a closure after the commit. A panic in it is logged, never seen by the caller.
+    ///
+    /// Registered on a savepoint that is rolled back, it does not run.
     pub fn after_commit(&mut self, callback: impl FnOnce() + Send + 'static) {
         self.after_commit.push(Box::new(callback));
     }
 
     /// Runs a closure after a rollback, also one by drop. A panic in it is logged.
+    ///
+    /// Registered on a savepoint, it runs when the savepoint is rolled back. It also runs when the
+    /// transaction had ended before its commit, where [`Error::transaction`] is [`TxFate::Ended`].
     pub fn after_rollback(&mut self, callback: impl FnOnce() + Send + 'static) {
         self.after_rollback.push(Box::new(callback));
     }
@@ -187,7 +192,10 @@ impl<T: OpenTx> OutboxTx<T> {
     /// # Errors
     /// [`ErrorKind::Duplicate`] when an id of the caller's own exists already: it is now that the
     /// events are inserted. [`ErrorKind::CommitUnknown`] when `COMMIT` was sent and no answer
-    /// came. With every other kind nothing was committed: the transaction was rolled back.
+    /// came. [`ErrorKind::NoTransaction`] when a statement sent over the connection, or the
+    /// database, has ended the transaction; [`Error::transaction`] is [`TxFate::Ended`] then, and
+    /// what was done before that statement may be committed. In every other case nothing was
+    /// committed: the transaction was rolled back.
     ///
     /// # Cancel safety
     /// Dropped before `COMMIT` is sent, it rolls back; after that the outcome is unknown.
@@ -198,7 +206,8 @@ impl<T: OpenTx> OutboxTx<T> {
             Ok(()) => tx.commit().await,
             Err(error) => {
                 drop(tx);
-                Err(error.leaving(TxFate::RolledBack))
+                let has_ended = error.transaction() == Some(TxFate::Ended);
+                Err(if has_ended { error } else { error.leaving(TxFate::RolledBack) })
             }
         };
         match &committed {
@@ -233,12 +242,15 @@ impl<T: OpenTx> OutboxTx<T> {
 
     /// The last statement before `COMMIT`, whose success proves that the transaction lives.
     async fn write(&mut self) -> Result<()> {
-        if self.doubtful {
+        let Self { outbox, tx: Some(tx), buffer, locks, hot, doubtful, .. } = self else {
+            return Ok(());
+        };
+        if *doubtful {
+            tx.prove().await?;
             let message =
                 "a savepoint was given up half-way, what the transaction holds is unknown";
             return Err(Error::new(ErrorKind::NoTransaction, message));
         }
-        let Self { outbox, tx: Some(tx), buffer, locks, hot, .. } = self else { return Ok(()) };
         if buffer.is_empty() {
             return tx.prove().await;
         }

@@ -76,6 +76,10 @@ fn classify(answer: &dyn DatabaseError) -> (ErrorKind, String) {
         let message = "the tables are missing: run `migrate` first, with the same table prefix";
         return (ErrorKind::Schema, message.to_owned());
     }
+    if code == "1153" {
+        let message = "the statement is larger than max_allowed_packet of the server";
+        return (ErrorKind::Database, message.to_owned());
+    }
     (ErrorKind::Database, format!("the database refused the statement (code={code})"))
 }
 
@@ -127,8 +131,8 @@ fn is_transient_number(number: u16) -> bool {
         1040 | 1203 | 1226 | 1637
         // Going down, or killed.
         | 1053 | 1077 | 1079 | 1927
-        // The connection is gone, or its packets are.
-        | 1152
+        // The connection is gone, or its packets are; but 1153 is a packet that is too large.
+        | 1152 | 1154
             ..=1161 | 1184 | 2006 | 2013
         // Disk, table or lock table full.
         | 1021 | 1114 | 1206
@@ -159,7 +163,7 @@ mod tests {
         for passing in [1040, 1053, 1158, 2013] {
             assert!(is_transient_number(passing) && !is_busy_number(passing), "{passing}");
         }
-        for lasting in [1062, 1146, 1064, 1406, 4025] {
+        for lasting in [1062, 1146, 1064, 1406, 4025, 1153] {
             assert!(!is_transient_number(lasting) && !is_busy_number(lasting), "{lasting}");
         }
         for lasting in ["23505", "42P01", "22001", "1", "19", "2067", ""] {

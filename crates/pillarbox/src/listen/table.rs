@@ -46,7 +46,7 @@ impl Table {
         (aggregate, event): (AggregateType, EventType),
         listener: Arc<dyn AnyListener>,
     ) -> Result<()> {
-        let name: Arc<str> = format!("{aggregate}/{event}").into();
+        let name = pair_name(&aggregate, &event);
         let events = self.pairs.entry(aggregate).or_default();
         if events.contains_key(&event) {
             return Err(taken(&name));
@@ -109,6 +109,16 @@ impl Table {
     fn routes(&self) -> impl Iterator<Item = &Route> {
         let pairs = self.pairs.values().flat_map(HashMap::values);
         pairs.chain(self.patterns.iter().map(|(_, route)| route)).chain(&self.fallback)
+    }
+}
+
+/// A slash in the aggregate type must not look like the one that is added here.
+fn pair_name(aggregate: &AggregateType, event: &EventType) -> Arc<str> {
+    let aggregate = aggregate.as_str();
+    if aggregate.contains(['/', '"']) {
+        format!("{aggregate:?}/{event}").into()
+    } else {
+        format!("{aggregate}/{event}").into()
     }
 }
 

@@ -98,11 +98,28 @@ fn a_second_fallback_is_refused() {
     let _ = routes().fallback(nothing);
 }
 
-#[test]
-fn names_that_look_alike_when_joined_do_not_collide() {
-    let listeners = Listeners::new().on_type("a/b", "c", nothing).on_type("a", "b/c", nothing);
+#[tokio::test]
+async fn names_that_look_alike_when_joined_do_not_collide() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let listener = |name: &'static str| {
+        let heard = Arc::clone(&heard);
+        move |_: Envelope, cx: Cx| {
+            heard.lock().unwrap().push((name, cx.route().to_owned()));
+            std::future::ready(Ok::<_, Failure>(()))
+        }
+    };
+    let listeners = Listeners::new().on_type("a/b", "c", listener("first")).on_type(
+        "a",
+        "b/c",
+        listener("second"),
+    );
 
-    assert_eq!(listeners.len(), 2);
+    hear(&listeners, event("a/b", "c")).await.unwrap();
+    hear(&listeners, event("a", "b/c")).await.unwrap();
+
+    let heard = heard.lock().unwrap().clone();
+    let expected = [("first", r#""a/b"/c"#), ("second", "a/b/c")];
+    assert_eq!(heard, expected.map(|(name, route)| (name, route.to_owned())));
 }
 
 #[test]

@@ -14,9 +14,10 @@ use std::{collections::HashSet, iter};
 use sqlx::{Connection as _, Database, Transaction};
 
 pub use self::open::SqlxTx;
+use self::private::Required;
 use super::{Accept, Accepted, Hot, Insert, Place, Tx};
 use crate::envelope::{Envelope, Payload};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::event::Key;
 
 /// A database whose sqlx transactions take events with them. Implemented here only.
@@ -26,20 +27,39 @@ impl<DB: private::Statements> Dialect for DB {}
 
 mod private {
     use super::{Accept, Accepted, Database, Insert, Place, Result};
-    use crate::pooled::Dropped;
+    use crate::pooled::{Dropped, PooledTx};
+
+    /// Which transaction has to be open.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Required {
+        /// Whichever is open on the connection: the caller's own.
+        Any,
+        /// The one that [`Statements::BEGIN`] began, with no savepoint open in it. Where only
+        /// [`Statements::commit`] can tell it from another one, any will do.
+        Begun,
+    }
 
     /// What differs between the databases; each method works on an open transaction.
     pub trait Statements: Database + Dropped {
-        /// How a transaction begins, where plain BEGIN will not do.
-        const BEGIN: Option<&'static str>;
+        /// Begins a transaction that can be told from one that is begun later on the same
+        /// connection.
+        const BEGIN: &'static str;
 
-        /// Fails unless the database, not only sqlx, has a transaction open that can commit.
-        fn prove(connection: &mut Self::Connection) -> impl Future<Output = Result<()>> + Send;
+        /// Fails unless the database, not only sqlx, has the transaction open, and it can commit.
+        fn prove(
+            connection: &mut Self::Connection,
+            required: Required,
+        ) -> impl Future<Output = Result<()>> + Send;
 
+        /// Writes all of the events, or none if the transaction is not open.
         fn insert(
             connection: &mut Self::Connection,
             insert: &Insert<'_>,
+            required: Required,
         ) -> impl Future<Output = Result<Vec<Option<Place>>>> + Send;
+
+        /// Commits what [`BEGIN`](Self::BEGIN) began, after it was proved to be open.
+        fn commit(tx: PooledTx<Self>) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
         fn accept(
             connection: &mut Self::Connection,
@@ -50,7 +70,7 @@ mod private {
 
 impl<DB: Dialect> Tx for &mut Transaction<'_, DB> {
     async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
-        DB::insert(self, insert).await
+        DB::insert(self, insert, Required::Any).await
     }
 
     async fn accept(self, accept: &Accept<'_>) -> Result<Accepted> {
@@ -96,7 +116,7 @@ async fn insert_on<DB: Dialect>(
     insert: &Insert<'_>,
 ) -> Result<Vec<Option<Place>>> {
     require_transaction::<DB>(connection)?;
-    DB::insert(connection, insert).await
+    DB::insert(connection, insert, Required::Any).await
 }
 
 async fn accept_on<DB: Dialect>(
@@ -118,15 +138,29 @@ fn require_transaction<DB: Database>(connection: &DB::Connection) -> Result<()> 
     ))
 }
 
-/// Statements are split so that none grows without bound.
-fn chunks(envelopes: &[Envelope], most_rows: usize) -> impl Iterator<Item = &[Envelope]> {
-    const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// No transaction is open, or another one than ours.
+fn ended() -> Error {
+    let message = "the transaction has ended already: a COMMIT, a ROLLBACK or a DDL statement was \
+        sent over its connection, or the database ended it";
+    Error::new(ErrorKind::NoTransaction, message).leaving(TxFate::Ended)
+}
+
+/// The largest statement, where the server does not ask for smaller ones.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// Splits events, so that no statement grows without bound.
+fn chunks(
+    envelopes: &[Envelope],
+    most_rows: usize,
+    most_bytes: usize,
+    size: impl Fn(&Envelope) -> usize,
+) -> impl Iterator<Item = &[Envelope]> {
     let mut rest = envelopes;
     iter::from_fn(move || {
         let mut bytes = 0;
         let fits = rest.iter().take(most_rows).take_while(|envelope| {
-            bytes += envelope.payload().as_bytes().len();
-            bytes <= MOST_BYTES
+            bytes += size(envelope);
+            bytes <= most_bytes
         });
         let (chunk, left) = rest.split_at(fits.count().max(1).min(rest.len()));
         rest = left;

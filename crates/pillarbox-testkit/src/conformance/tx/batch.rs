@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pillarbox::{Envelope, ErrorKind, EventId, Hook, Outbox, OutboxTx, Result};
+use pillarbox::{Envelope, ErrorKind, EventId, Headers, Hook, Outbox, OutboxTx, Result};
 
 use super::{OrderPlaced, assert_nothing, envelope, events, has_event, placed};
 use crate::backend::{Backend, OwnTx};
@@ -76,7 +76,8 @@ pub async fn an_own_transaction_may_have_its_event_dropped<B: Backend>(backend: 
     assert_eq!(events(backend).await, 0);
 }
 
-/// Many events of a caller's own transaction are there together, in order, or not at all.
+/// Many events of a caller's own transaction are there together, in order, or not at all; and few
+/// statements write them.
 pub async fn an_own_transaction_takes_many_events_at_once<B: Backend>(backend: &B) {
     let batch: Vec<_> = (0..1200).map(|_| envelope(7)).collect();
     let mut own = backend.own().await;
@@ -85,12 +86,34 @@ pub async fn an_own_transaction_takes_many_events_at_once<B: Backend>(backend: &
     assert_nothing(backend, 7).await;
 
     let mut own = backend.own().await;
+    let before = own.inserts().await;
     own.insert(&batch).await.unwrap();
+    let after = own.inserts().await;
+    assert_eq!(events(backend).await, 0, "before the commit");
     own.commit().await.unwrap();
 
     let rows = read_all(backend).await;
     let sent: Vec<_> = batch.iter().map(Envelope::event_id).collect();
     assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), sent);
+    if let Some((before, after)) = before.zip(after) {
+        assert!((1..=6).contains(&(after - before)), "{} statements", after - before);
+    }
+}
+
+/// Headers count in the size of a statement: the largest ones do not make it too large.
+pub async fn events_with_the_largest_headers_go_in_one_transaction<B: Backend>(backend: &B) {
+    let mut headers = Headers::new();
+    for n in 0..8 {
+        headers.insert(n.to_string(), "x".repeat(8100)).unwrap();
+    }
+    let mut tx = Outbox::new().begin(backend.pool()).await.unwrap();
+    for _ in 0..500 {
+        tx.emit_envelope(envelope(7).headers(headers.clone())).await.unwrap();
+    }
+
+    tx.commit().await.unwrap();
+
+    assert_eq!(events(backend).await, 500);
 }
 
 /// One payload that is too large keeps all of its call out.

@@ -1,7 +1,7 @@
 //! Commit: what was done and what was emitted appear together.
 
 use pillarbox::store::Status;
-use pillarbox::{Error, Outbox, Token};
+use pillarbox::{Error, ErrorKind, Outbox, Token};
 
 use super::{OrderPlaced, begin, envelope, events, has_event, placed};
 use crate::backend::{Backend, Need, OwnTx};
@@ -94,17 +94,28 @@ pub async fn events_of_one_transaction_follow_the_calls<B: Backend>(backend: &B)
     assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), ids.iter().collect::<Vec<_>>());
 }
 
-/// More events than one statement may take still commit as one.
+/// More events than one statement may take commit as one transaction: nothing is seen before the
+/// commit, everything in order after it, and one that is refused keeps all of them out.
 pub async fn a_thousand_events_go_in_one_transaction<B: Backend>(backend: &B) {
+    let mut tx = begin(backend).await;
+    let mut ids = Vec::new();
+    for _ in 0..1200 {
+        ids.extend(tx.emit_envelope(envelope(7)).await.unwrap());
+    }
+    assert_eq!(events(backend).await, 0, "before the commit");
+    tx.commit().await.unwrap();
+
+    let rows = read_all(backend).await;
+    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), ids.iter().collect::<Vec<_>>());
+
     let mut tx = begin(backend).await;
     for _ in 0..1200 {
         tx.emit_envelope(envelope(7)).await.unwrap();
     }
-    tx.commit().await.unwrap();
+    tx.emit_envelope(envelope(7).id(ids[0].clone())).await.unwrap();
+    assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Duplicate);
 
-    let rows = read_all(backend).await;
-    assert_eq!(rows.len(), 1200);
-    assert!(rows.is_sorted_by(|one, next| id_of(one) < id_of(next)), "the order is lost");
+    assert_eq!(events(backend).await, 1200, "after a refused commit");
 }
 
 /// A transaction that only does business commits.

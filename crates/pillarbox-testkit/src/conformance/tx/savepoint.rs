@@ -1,6 +1,6 @@
 //! Savepoints: a part of a transaction goes with its events.
 
-use super::{begin, has_event, placed};
+use super::{Counter, begin, has_event, placed};
 use crate::backend::Backend;
 
 /// A rolled back savepoint takes its own events and rows back, and no others.
@@ -100,5 +100,58 @@ pub async fn a_savepoint_after_a_rollback_starts_anew<B: Backend>(backend: &B) {
         let kept = order % 2 == 1;
         assert_eq!(backend.has_order(order).await, kept, "order {order}");
         assert_eq!(has_event(backend, id).await, kept, "event {order}");
+    }
+}
+
+/// The callbacks of a savepoint that is rolled back or dropped: those for the commit never run,
+/// those for the rollback run at once. Others are not touched.
+pub async fn callbacks_go_with_a_rollback<B: Backend>(backend: &B) {
+    for is_dropped in [false, true] {
+        let [kept, committed, undone, rolled_back] = [(); 4].map(|()| Counter::default());
+        let mut tx = begin(backend).await;
+        tx.after_commit(kept.callback());
+        tx.after_rollback(rolled_back.callback());
+        let mut savepoint = tx.savepoint().await.unwrap();
+        savepoint.after_commit(committed.callback());
+        savepoint.after_rollback(undone.callback());
+        let mut inner = savepoint.savepoint().await.unwrap();
+        inner.after_commit(committed.callback());
+        inner.after_rollback(undone.callback());
+        inner.release().await.unwrap();
+        assert_eq!(undone.get(), 0);
+
+        if is_dropped {
+            drop(savepoint);
+        } else {
+            savepoint.rollback().await.unwrap();
+        }
+        assert_eq!(undone.get(), 2, "dropped: {is_dropped}");
+        tx.after_commit(kept.callback());
+        tx.commit().await.unwrap();
+
+        let counts = [&kept, &committed, &undone, &rolled_back].map(Counter::get);
+        assert_eq!(counts, [2, 0, 2, 0], "dropped: {is_dropped}");
+    }
+}
+
+/// The callbacks of a savepoint that is released belong to the transaction.
+pub async fn callbacks_of_a_release_wait_for_the_end<B: Backend>(backend: &B) {
+    for commits in [true, false] {
+        let [committed, rolled_back] = [(); 2].map(|()| Counter::default());
+        let mut tx = begin(backend).await;
+        let mut savepoint = tx.savepoint().await.unwrap();
+        savepoint.after_commit(committed.callback());
+        savepoint.after_rollback(rolled_back.callback());
+        savepoint.release().await.unwrap();
+        assert_eq!((committed.get(), rolled_back.get()), (0, 0));
+
+        if commits {
+            tx.commit().await.unwrap();
+        } else {
+            tx.rollback().await.unwrap();
+        }
+
+        let expected = if commits { (1, 0) } else { (0, 1) };
+        assert_eq!((committed.get(), rolled_back.get()), expected);
     }
 }

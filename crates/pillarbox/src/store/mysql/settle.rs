@@ -14,8 +14,8 @@ use crate::store::mark::Mark;
 use crate::store::{Settle, Settled, Settlement};
 use crate::verdict::Verdict;
 
-/// Far below what any server takes in one packet.
-const MOST_BYTES: usize = 1024 * 1024;
+/// Half of the smallest `max_allowed_packet` that a server is run with, 1 MiB.
+const MOST_BYTES: usize = 512 * 1024;
 
 pub(super) async fn settle(store: &MysqlStore, settle: &Settle) -> Result<Settled> {
     if settle.settlements.is_empty() {

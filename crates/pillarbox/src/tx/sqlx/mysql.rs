@@ -1,5 +1,7 @@
 //! Rows into a MySQL or MariaDB transaction.
 
+mod packet;
+
 use sqlx::query_builder::Separated;
 use sqlx::{
     AssertSqlSafe, Executor as _, MySql, MySqlConnection, QueryBuilder, SqlStr, Statement as _,
@@ -7,13 +9,16 @@ use sqlx::{
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::column::Column;
-use super::private::Statements;
-use super::{Asked, bytes, chunks, duplicate, lease, no_places, partition_key, places_of, token};
+use super::private::{Required, Statements};
+use super::{
+    Asked, bytes, chunks, duplicate, ended, lease, no_places, partition_key, places_of, token,
+};
 use crate::clock::{Timestamp, micros};
 use crate::envelope::{Delivery, Envelope};
 use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
+use crate::pooled::{PooledTx, has_ended};
 use crate::tx::{Accept, Accepted, Hot, Insert, PayloadHash, Place};
 
 /// Stands around a value that must not be null, in the first row: the statement itself fails where
@@ -37,6 +42,9 @@ lock in share mode";
 /// never wait for each other.
 const LOCK: &str = "select slot from {p}outbox_key where slot in (";
 
+/// Fails where the savepoint of [`BEGIN`](Statements::BEGIN) is not there, and commits nothing then.
+const COMMIT: &str = "release savepoint pillarbox_tx; commit";
+
 /// Outside of a transaction a savepoint is none, and cannot be released.
 const PROVE: &str =
     "savepoint pillarbox_proof; release savepoint pillarbox_proof; select @@autocommit";
@@ -57,16 +65,15 @@ const MOST_ROWS: usize = 500;
 const FEW_ROWS: usize = 16;
 
 impl Statements for MySql {
-    const BEGIN: Option<&'static str> = None;
+    /// One round trip. The savepoint is there as long as this transaction, and in no other one.
+    const BEGIN: &'static str = "begin; savepoint pillarbox_tx";
 
     /// A deadlock or a DDL statement ends a transaction, and what follows commits statement by
-    /// statement.
-    async fn prove(connection: &mut MySqlConnection) -> Result<()> {
+    /// statement. Another transaction than ours is told by the commit.
+    async fn prove(connection: &mut MySqlConnection, _: Required) -> Result<()> {
         let autocommit: i64 = match sqlx::raw_sql(PROVE).fetch_one(connection).await {
             Ok(row) => sqlx::Row::try_get(&row, 0)?,
-            Err(sqlx::Error::Database(answer)) if number(&*answer) == Some(1305) => {
-                return Err(ended());
-            }
+            Err(error) if has_ended(&error) => return Err(ended().caused_by(error)),
             Err(error) => return Err(error.into()),
         };
         if autocommit == 1 { Ok(()) } else { Err(no_autocommit()) }
@@ -75,14 +82,17 @@ impl Statements for MySql {
     async fn insert(
         connection: &mut MySqlConnection,
         insert: &Insert<'_>,
+        _: Required,
     ) -> Result<Vec<Option<Place>>> {
         prove_unless_guarded(connection).await?;
+        let most_bytes = packet::most_bytes(connection, insert.envelopes).await?;
         lock(connection, insert).await.map_err(|error| refused(error, &[]))?;
         let insert = &without_turns(insert);
         let columns = Column::needed_by(insert);
         let sql = Column::insert(insert.tables, &columns);
-        let batches: Vec<_> =
-            chunks(insert.envelopes, MOST_ROWS).flat_map(|rows| in_usual_numbers(rows)).collect();
+        let batches: Vec<_> = chunks(insert.envelopes, MOST_ROWS, most_bytes, packet::row)
+            .flat_map(|rows| in_usual_numbers(rows))
+            .collect();
         if let [envelopes] = *batches {
             return write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await;
         }
@@ -103,6 +113,10 @@ impl Statements for MySql {
         Ok(places)
     }
 
+    async fn commit(tx: PooledTx<Self>) -> Result<(), sqlx::Error> {
+        tx.commit_with(COMMIT).await
+    }
+
     async fn accept(connection: &mut MySqlConnection, accept: &Accept<'_>) -> Result<Accepted> {
         prove_unless_guarded(connection).await?;
         let noted = sqlx::query(AssertSqlSafe(accept.tables.render(ACCEPT)))
@@ -116,7 +130,7 @@ impl Statements for MySql {
         match noted {
             Ok(_) => return Ok(Accepted::FirstTime),
             Err(sqlx::Error::Database(answer)) if answer.is_unique_violation() => {}
-            Err(error) => return Err(refused(error, &[])),
+            Err(error) => return Err(refused_by_guard(connection, error, &[]).await),
         }
         let known: Vec<u8> =
             sqlx::query_scalar(AssertSqlSafe(accept.tables.render(ACCEPTED_BEFORE)))
@@ -134,7 +148,7 @@ impl Statements for MySql {
 /// MySQL has nothing that the statement itself could look at: another one looks right before it.
 async fn prove_unless_guarded(connection: &mut MySqlConnection) -> Result<()> {
     let probe = (&mut *connection).prepare(SqlStr::from_static(IS_MARIADB)).await?;
-    if probe.columns().len() == 2 { Ok(()) } else { MySql::prove(connection).await }
+    if probe.columns().len() == 2 { Ok(()) } else { MySql::prove(connection, Required::Any).await }
 }
 
 async fn write(
@@ -158,8 +172,10 @@ async fn write(
         }
         is_first = false;
     });
-    let written = query.build().execute(&mut *connection).await;
-    let written = written.map_err(|error| refused(error, envelopes))?;
+    let written = match query.build().execute(&mut *connection).await {
+        Ok(written) => written,
+        Err(error) => return Err(refused_by_guard(connection, error, envelopes).await),
+    };
     if written.rows_affected() != envelopes.len() as u64 {
         return Err(Error::new(ErrorKind::Database, "the database did not write every event"));
     }
@@ -282,27 +298,33 @@ fn utc(moment: Timestamp) -> PrimitiveDateTime {
     PrimitiveDateTime::new(moment.date(), moment.time())
 }
 
+/// The guard refuses with a null where none may be, and a session that is not strict makes an empty
+/// text of the null, which a check refuses: the transaction has ended, or autocommit is off.
+async fn refused_by_guard(
+    connection: &mut MySqlConnection,
+    source: sqlx::Error,
+    envelopes: &[Envelope],
+) -> Error {
+    let is_guard = source
+        .as_database_error()
+        .is_some_and(|answer| number(answer) == Some(1048) || answer.is_check_violation());
+    if is_guard && let Err(error) = MySql::prove(connection, Required::Any).await {
+        return error;
+    }
+    refused(source, envelopes)
+}
+
 /// A refused statement is undone by itself, and the transaction goes on without it; but a deadlock
-/// ends it. The guard refuses with a null where none may be.
+/// ends it.
 fn refused(source: sqlx::Error, envelopes: &[Envelope]) -> Error {
     let Some(answer) = source.as_database_error() else { return Error::from(source) };
     match number(answer) {
-        Some(1048) => ended().caused_by(source),
-        // A session that is not strict makes an empty text of the null, which a check refuses.
-        _ if answer.is_check_violation() => ended().caused_by(source),
         Some(1213) => Error::from(source).leaving(TxFate::RolledBack),
         _ if answer.is_unique_violation() => Error::new(ErrorKind::Duplicate, duplicate(envelopes))
             .caused_by(source)
             .leaving(TxFate::Open),
         _ => Error::from(source),
     }
-}
-
-/// Whether it was rolled back, or committed by a DDL statement, nobody can tell.
-fn ended() -> Error {
-    let message = "the database has no transaction open: a deadlock or a DDL statement ended it, \
-        or autocommit is off, where that could not be told";
-    Error::new(ErrorKind::NoTransaction, message)
 }
 
 fn no_autocommit() -> Error {

@@ -4,10 +4,11 @@ use std::fmt;
 
 use sqlx::Pool;
 
-use super::{Dialect, require_transaction};
+use super::private::Required;
+use super::{Dialect, ended, require_transaction};
 use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
-use crate::pooled::PooledTx;
+use crate::pooled::{PooledTx, has_ended};
 use crate::tx::{Begin, Insert, OpenTx, Place};
 
 /// An owned sqlx transaction, as `outbox.begin(&pool)` opens it.
@@ -18,6 +19,9 @@ impl<DB: Dialect> SqlxTx<DB> {
     async fn live(&mut self) -> Result<&mut DB::Connection> {
         require_transaction::<DB>(&self.0)?;
         if !self.0.is_sound().await {
+            if self.0.has_ended {
+                return Err(ended());
+            }
             let message = "a statement was dropped half-way, what the transaction holds is unknown";
             return Err(Error::new(ErrorKind::NoTransaction, message));
         }
@@ -35,7 +39,7 @@ impl<DB: Dialect> Begin for &Pool<DB> {
     type Tx = SqlxTx<DB>;
 
     async fn begin(self) -> Result<SqlxTx<DB>> {
-        Ok(SqlxTx(PooledTx::begin(self, DB::BEGIN).await?))
+        Ok(SqlxTx(PooledTx::begin(self, Some(DB::BEGIN)).await?))
     }
 }
 
@@ -51,27 +55,27 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
     }
 
     async fn insert(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
-        DB::insert(self.live().await?, insert).await
+        DB::insert(self.live().await?, insert, Required::Begun).await
     }
 
     async fn prove(&mut self) -> Result<()> {
-        DB::prove(self.live().await?).await
+        DB::prove(self.live().await?, Required::Begun).await
     }
 
     async fn savepoint(&mut self) -> Result<()> {
         // On SQLite a savepoint outside of a transaction would begin one, and hide that ours ended.
-        DB::prove(self.live().await?).await?;
-        Ok(self.0.savepoint().await?)
+        DB::prove(self.live().await?, Required::Any).await?;
+        self.0.savepoint().await.map_err(refused)
     }
 
     async fn release(&mut self) -> Result<()> {
         self.live().await?;
-        Ok(self.0.release().await?)
+        self.0.release().await.map_err(refused)
     }
 
     async fn rollback_to(&mut self) -> Result<()> {
         self.live().await?;
-        Ok(self.0.rollback_to().await?)
+        self.0.rollback_to().await.map_err(refused)
     }
 
     fn abandon(&mut self) {
@@ -79,7 +83,7 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
     }
 
     async fn commit(self) -> Result<()> {
-        self.0.commit().await.map_err(commit_failed)
+        DB::commit(self.0).await.map_err(commit_failed)
     }
 
     async fn rollback(self) -> Result<()> {
@@ -87,8 +91,15 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
     }
 }
 
+fn refused(source: sqlx::Error) -> Error {
+    if has_ended(&source) { ended().caused_by(source) } else { Error::from(source) }
+}
+
 /// An answer means that the database decided against it; silence means nobody knows.
 fn commit_failed(source: sqlx::Error) -> Error {
+    if has_ended(&source) {
+        return refused(source);
+    }
     let answered = match &source {
         sqlx::Error::Database(answer) => {
             let code = answer.code().unwrap_or_default();

@@ -1,19 +1,21 @@
 //! Rows into a PostgreSQL transaction.
 
-use std::sync::Arc;
-
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
 use time::OffsetDateTime;
 
 use super::column::Column;
-use super::private::Statements;
-use super::{Asked, bytes, chunks, duplicate, lease, no_places, partition_key, places_of, token};
+use super::private::{Required, Statements};
+use super::{
+    Asked, MOST_BYTES, bytes, chunks, duplicate, ended, lease, no_places, partition_key, places_of,
+    token,
+};
 use crate::clock::micros;
 use crate::envelope::{Delivery, Envelope};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
+use crate::pooled::{PooledTx, has_ended};
 use crate::table::Tables;
 use crate::tx::{Accept, Accepted, Insert, Place};
 
@@ -22,11 +24,33 @@ const LOCK: &str = "
 select pg_advisory_xact_lock(hashtextextended('pillarbox {p} ' || key, 0))
 from unnest($1::text[]) as key";
 
-/// Waits for a transaction that holds the same note uncommitted.
-const ACCEPT: &str = "
-insert into {p}inbox_processed (consumer_name, source, event_id, tenant_id, payload_hash)
-values ($1, $2, $3, $4, $5)
-on conflict do nothing";
+/// Whether the transaction is the one that we began: its mark goes with it.
+const IS_BEGUN: &str = "(select current_setting('pillarbox.tx', true) = 'begun')";
+
+/// Whether any transaction is open: it has our mark, or an id, which a statement outside of a
+/// transaction does not have before it writes. If neither is there, this leaves a mark, which stays
+/// only inside of a transaction: a second statement finds it there, and only there.
+macro_rules! is_any {
+    () => {
+        "(select case
+            when coalesce(current_setting('pillarbox.tx', true), '') <> ''
+                or pg_current_xact_id_if_assigned() is not null then true
+            else set_config('pillarbox.tx', 'seen', true) is null end)"
+    };
+}
+
+/// Waits for a transaction that holds the same note uncommitted. Answers whether a transaction is
+/// open, and whether the note is new.
+const ACCEPT: &str = concat!(
+    "with state as materialized (select ",
+    is_any!(),
+    " as is_open), noted as (
+    insert into {p}inbox_processed (consumer_name, source, event_id, tenant_id, payload_hash)
+    select $1, $2, $3, $4, $5 from state where is_open
+    on conflict do nothing returning 1
+)
+select is_open, exists (select from noted) from state"
+);
 
 const ACCEPTED_BEFORE: &str = "
 select payload_hash from {p}inbox_processed
@@ -49,49 +73,57 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
 const MOST_ROWS: usize = 5000;
 
 impl Statements for Postgres {
-    const BEGIN: Option<&'static str> = None;
+    /// One round trip. The mark is gone when the transaction ends, however it does.
+    const BEGIN: &'static str = "begin; set local pillarbox.tx = 'begun'";
 
-    /// Any statement fails in an aborted transaction, whose COMMIT would answer with success.
-    async fn prove(connection: &mut PgConnection) -> Result<()> {
-        sqlx::raw_sql("select 1").execute(connection).await.map_err(|error| refused(error, &[]))?;
-        Ok(())
+    /// Any statement fails in an aborted transaction, whose COMMIT would answer with success. Only
+    /// asked of what we began.
+    async fn prove(connection: &mut PgConnection, _: Required) -> Result<()> {
+        let sql = "select current_setting('pillarbox.tx', true)";
+        let row = sqlx::raw_sql(sql).fetch_one(connection).await;
+        let mark: Result<Option<String>, _> = row.and_then(|row| row.try_get(0));
+        let mark = mark.map_err(|error| refused(error, &[]))?;
+        if mark.as_deref() == Some("begun") { Ok(()) } else { Err(ended()) }
     }
 
     async fn insert(
         connection: &mut PgConnection,
         insert: &Insert<'_>,
+        required: Required,
     ) -> Result<Vec<Option<Place>>> {
         lock(connection, insert).await.map_err(|error| refused(error, &[]))?;
         let columns = Column::needed_by(insert);
-        let places = returning(insert);
-        if let [envelope] = insert.envelopes {
-            let sql = one_row(insert.tables, &columns) + &places;
-            let written = write_one(connection, sql, &columns, insert, envelope).await;
-            return written.map_err(|error| refused(error, insert.envelopes));
-        }
-        let sql: Arc<str> = (many_rows(insert.tables, &columns) + &places).into();
+        let is_open = match required {
+            Required::Any => is_any!(),
+            Required::Begun => IS_BEGUN,
+        };
         let mut places = Vec::new();
-        for envelopes in chunks(insert.envelopes, MOST_ROWS) {
+        for envelopes in chunks(insert.envelopes, MOST_ROWS, MOST_BYTES, Envelope::size) {
             let insert = Insert { envelopes, ..*insert };
-            let written = write(connection, Arc::clone(&sql), &columns, &insert).await;
-            places.extend(written.map_err(|error| refused(error, envelopes))?);
+            let mut written = write(connection, is_open, &columns, &insert).await;
+            if matches!(written, Ok(None)) && required == Required::Any {
+                written = write(connection, is_open, &columns, &insert).await;
+            }
+            let written = written.map_err(|error| refused(error, envelopes))?;
+            places.extend(written.ok_or_else(ended)?);
         }
         Ok(places)
     }
 
+    async fn commit(tx: PooledTx<Self>) -> Result<(), sqlx::Error> {
+        tx.commit().await
+    }
+
     async fn accept(connection: &mut PgConnection, accept: &Accept<'_>) -> Result<Accepted> {
         let named = accept.tables.are_statements_named();
-        let noted = sqlx::query(AssertSqlSafe(accept.tables.render(ACCEPT)))
-            .persistent(named)
-            .bind(accept.consumer)
-            .bind(accept.source)
-            .bind(accept.event_id)
-            .bind(accept.tenant_id)
-            .bind(accept.payload_hash.as_bytes().as_slice())
-            .execute(&mut *connection)
-            .await?;
-        if noted.rows_affected() == 1 {
-            return Ok(Accepted::FirstTime);
+        let mut noted = note(connection, accept).await;
+        if matches!(noted, Ok((false, _))) {
+            noted = note(connection, accept).await;
+        }
+        match noted.map_err(|error| refused(error, &[]))? {
+            (false, _) => return Err(ended()),
+            (true, true) => return Ok(Accepted::FirstTime),
+            (true, false) => {}
         }
         let known: Vec<u8> =
             sqlx::query_scalar(AssertSqlSafe(accept.tables.render(ACCEPTED_BEFORE)))
@@ -100,10 +132,27 @@ impl Statements for Postgres {
                 .bind(accept.source)
                 .bind(accept.event_id)
                 .fetch_one(connection)
-                .await?;
+                .await
+                .map_err(|error| refused(error, &[]))?;
         let same = known == accept.payload_hash.as_bytes();
         if same { Ok(Accepted::Duplicate) } else { Ok(Accepted::Conflict) }
     }
+}
+
+/// Whether a transaction is open, and the note is new.
+async fn note(
+    connection: &mut PgConnection,
+    accept: &Accept<'_>,
+) -> Result<(bool, bool), sqlx::Error> {
+    sqlx::query_as(AssertSqlSafe(accept.tables.render(ACCEPT)))
+        .persistent(accept.tables.are_statements_named())
+        .bind(accept.consumer)
+        .bind(accept.source)
+        .bind(accept.event_id)
+        .bind(accept.tenant_id)
+        .bind(accept.payload_hash.as_bytes().as_slice())
+        .fetch_one(connection)
+        .await
 }
 
 /// A statement of its own: the insert after it sees what was committed while this one waited.
@@ -117,11 +166,12 @@ async fn lock(connection: &mut PgConnection, insert: &Insert<'_>) -> Result<(), 
 }
 
 /// One event, which is most of them: setting arrays up would cost half of the transaction.
-fn one_row(tables: &Tables, columns: &[Column]) -> String {
+fn one_row(tables: &Tables, columns: &[Column], is_open: &str) -> String {
     let mut marks = (1..).map(|n| format!("${n}"));
     let mut mark = || marks.next().unwrap_or_default();
     let values: Vec<String> = columns.iter().map(|column| value(*column, &mut mark)).collect();
-    format!("{}values ({})", Column::insert(tables, columns), values.join(", "))
+    let (insert, values) = (Column::insert(tables, columns), values.join(", "));
+    format!("{insert}select {values} where {is_open}")
 }
 
 /// Where an event is, is said only of those that may go hot.
@@ -134,7 +184,7 @@ fn returning(insert: &Insert<'_>) -> String {
 }
 
 /// `order by n` after `unnest`: `seq` must follow the order in which the events were given.
-fn many_rows(tables: &Tables, columns: &[Column]) -> String {
+fn many_rows(tables: &Tables, columns: &[Column], is_open: &str) -> String {
     let (mut arrays, mut names) = (Vec::new(), Vec::new());
     let mut values = Vec::new();
     for column in columns {
@@ -149,7 +199,8 @@ fn many_rows(tables: &Tables, columns: &[Column]) -> String {
     let (insert, values) = (Column::insert(tables, columns), values.join(", "));
     let (arrays, names) = (arrays.join(", "), names.join(", "));
     format!(
-        "{insert}select {values} from unnest({arrays}) with ordinality as v ({names}, n) order by n"
+        "{insert}select {values} from unnest({arrays}) with ordinality as v ({names}, n)
+        where {is_open} order by n"
     )
 }
 
@@ -183,13 +234,29 @@ const fn types(column: Column) -> &'static [&'static str] {
     }
 }
 
+/// `None` where no transaction is open: nothing was written then.
+async fn write(
+    connection: &mut PgConnection,
+    is_open: &str,
+    columns: &[Column],
+    insert: &Insert<'_>,
+) -> Result<Option<Vec<Option<Place>>>, sqlx::Error> {
+    let places = returning(insert);
+    if let [event] = insert.envelopes {
+        let sql = one_row(insert.tables, columns, is_open) + &places;
+        return write_one(connection, sql, columns, insert, event).await;
+    }
+    let sql = many_rows(insert.tables, columns, is_open) + &places;
+    write_many(connection, sql, columns, insert).await
+}
+
 async fn write_one(
     connection: &mut PgConnection,
     sql: String,
     columns: &[Column],
     insert: &Insert<'_>,
     event: &Envelope,
-) -> Result<Vec<Option<Place>>, sqlx::Error> {
+) -> Result<Option<Vec<Option<Place>>>, sqlx::Error> {
     let mut query = sqlx::query(AssertSqlSafe(sql));
     for column in columns {
         query = match column {
@@ -214,12 +281,12 @@ async fn write_one(
     run(connection, query, insert).await
 }
 
-async fn write(
+async fn write_many(
     connection: &mut PgConnection,
-    sql: Arc<str>,
+    sql: String,
     columns: &[Column],
     insert: &Insert<'_>,
-) -> Result<Vec<Option<Place>>, sqlx::Error> {
+) -> Result<Option<Vec<Option<Place>>>, sqlx::Error> {
     fn all<'e, T>(events: &'e [Envelope], value: impl Fn(&'e Envelope) -> T) -> Vec<T> {
         events.iter().map(value).collect()
     }
@@ -259,13 +326,16 @@ async fn run(
     connection: &mut PgConnection,
     query: Query<'_, Postgres, PgArguments>,
     insert: &Insert<'_>,
-) -> Result<Vec<Option<Place>>, sqlx::Error> {
+) -> Result<Option<Vec<Option<Place>>>, sqlx::Error> {
     let query = query.persistent(insert.tables.are_statements_named());
     if Asked::by(insert) == Asked::Nothing {
-        query.execute(connection).await?;
-        return Ok(no_places(insert));
+        let written = query.execute(connection).await?.rows_affected();
+        return Ok((written > 0).then(|| no_places(insert)));
     }
     let rows = query.fetch_all(connection).await?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
     let place = |row: &PgRow| {
         let occurred_at: OffsetDateTime = row.try_get(2)?;
         Ok(Place {
@@ -276,7 +346,7 @@ async fn run(
         })
     };
     let places = rows.iter().map(place).collect::<Result<_, sqlx::Error>>()?;
-    Ok(places_of(insert, places))
+    Ok(Some(places_of(insert, places)))
 }
 
 fn version(envelope: &Envelope) -> i32 {
@@ -310,6 +380,7 @@ fn refused(source: sqlx::Error, envelopes: &[Envelope]) -> Error {
         )
         .caused_by(source)
         .leaving(TxFate::Aborted),
+        _ if has_ended(&source) => ended().caused_by(source),
         _ => Error::from(source).leaving(TxFate::Aborted),
     }
 }

@@ -4,12 +4,16 @@ use sqlx::query_builder::Separated;
 use sqlx::{AssertSqlSafe, QueryBuilder, Sqlite, SqliteConnection};
 
 use super::column::Column;
-use super::private::Statements;
-use super::{Asked, bytes, chunks, duplicate, lease, no_places, partition_key, places_of, token};
+use super::private::{Required, Statements};
+use super::{
+    Asked, MOST_BYTES, bytes, chunks, duplicate, ended, lease, no_places, partition_key, places_of,
+    token,
+};
 use crate::clock::{Timestamp, micros};
 use crate::envelope::{Delivery, Envelope};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
+use crate::pooled::{PooledTx, has_ended};
 use crate::tx::{Accept, Accepted, Insert, Place};
 
 const NOW: &str = "cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000";
@@ -33,37 +37,51 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
         and older.status in (0, 2, 4) and older.seq < {p}outbox_event.seq
 )";
 
+/// Fails where the savepoint of [`BEGIN`](Statements::BEGIN) is not there, and leaves it there.
+const PROVE_BEGUN: &str = "release pillarbox_tx; savepoint pillarbox_tx";
+
 const UNDO: &str = "rollback to pillarbox_emit; release pillarbox_emit";
 
 const MOST_ROWS: usize = 500;
 
 impl Statements for Sqlite {
     /// Immediate: a business transaction that reads first would fail at its first write when
-    /// another one wrote in between, and no waiting would help.
-    const BEGIN: Option<&'static str> = Some("begin immediate");
+    /// another one wrote in between, and no waiting would help. The savepoint is there as long as
+    /// this transaction, and in no other one.
+    const BEGIN: &'static str = "begin immediate; savepoint pillarbox_tx";
 
     /// SQLite ends a transaction by itself on a full disk or an `or rollback` conflict, and what
-    /// follows commits statement by statement. A live one answers a second BEGIN with an error.
-    async fn prove(connection: &mut SqliteConnection) -> Result<()> {
-        match sqlx::raw_sql("begin").execute(&mut *connection).await {
-            Err(sqlx::Error::Database(answer)) if answer.message().contains("within") => Ok(()),
-            Err(error) => Err(error.into()),
+    /// follows commits statement by statement.
+    async fn prove(connection: &mut SqliteConnection, required: Required) -> Result<()> {
+        let sql = match required {
+            Required::Begun => PROVE_BEGUN,
+            // A live one answers a second BEGIN with an error.
+            Required::Any => "begin",
+        };
+        match (sqlx::raw_sql(sql).execute(&mut *connection).await, required) {
+            (Ok(_), Required::Begun) => Ok(()),
             // The new, empty one stays open for the rollback that sqlx believes it owes.
-            Ok(_) => {
-                let message = "an earlier statement made the database end the transaction";
-                Err(Error::new(ErrorKind::NoTransaction, message).leaving(TxFate::RolledBack))
+            (Ok(_), Required::Any) => Err(ended()),
+            (Err(sqlx::Error::Database(answer)), Required::Any)
+                if answer.message().contains("within") =>
+            {
+                Ok(())
             }
+            (Err(error), _) if has_ended(&error) => Err(ended().caused_by(error)),
+            (Err(error), _) => Err(error.into()),
         }
     }
 
     async fn insert(
         connection: &mut SqliteConnection,
         insert: &Insert<'_>,
+        required: Required,
     ) -> Result<Vec<Option<Place>>> {
-        Self::prove(connection).await?;
+        Self::prove(connection, required).await?;
         let columns = Column::needed_by(insert);
         let sql = Column::insert(insert.tables, &columns);
-        let batches: Vec<_> = chunks(insert.envelopes, MOST_ROWS).collect();
+        let batches: Vec<_> =
+            chunks(insert.envelopes, MOST_ROWS, MOST_BYTES, Envelope::size).collect();
         if let [envelopes] = *batches {
             let written = write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await;
             return written.map_err(|error| refused(error, envelopes));
@@ -84,8 +102,12 @@ impl Statements for Sqlite {
         Ok(places)
     }
 
+    async fn commit(tx: PooledTx<Self>) -> Result<(), sqlx::Error> {
+        tx.commit().await
+    }
+
     async fn accept(connection: &mut SqliteConnection, accept: &Accept<'_>) -> Result<Accepted> {
-        Self::prove(connection).await?;
+        Self::prove(connection, Required::Any).await?;
         let noted = sqlx::query(AssertSqlSafe(accept.tables.render(ACCEPT)))
             .bind(accept.consumer)
             .bind(accept.source)
