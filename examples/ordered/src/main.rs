@@ -74,5 +74,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     probe.wait_many(9, |seen| matches!(seen, Happening::Delivered(_))).await;
     println!("{replayed} replayed");
     show("eve");
-    Ok(relay.stop().await?)
+    relay.stop().await?;
+    Ok(())
 }
