@@ -139,6 +139,7 @@ const STATES_OF_ROWS: [(&str, &str); 8] = [
 ];
 
 const POSTGRES: &[(&str, &str, &str)] = &[
+    (STATES, "crashes, locked_until", "-7, '2024-01-01'"),
     (DATES, "occurred_at", "'infinity'"),
     (DATES, "occurred_at", "'-infinity'"),
     (DATES, "occurred_at", "'20000-01-01'"),
@@ -154,6 +155,7 @@ const POSTGRES: &[(&str, &str, &str)] = &[
 ];
 
 const MYSQL: &[(&str, &str, &str)] = &[
+    (STATES, "crashes, locked_until", "-7, '2024-01-01'"),
     (DATES, "occurred_at", "'0000-00-00 00:00:00'"),
     (DATES, "occurred_at", "'0001-01-01 00:00:00'"),
     (DATES, "occurred_at", "'9999-12-31 23:59:59.999999'"),
@@ -175,7 +177,8 @@ const SQLITE: &[(&str, &str, &str)] = &[
     (TYPES, "event_type", "x'ff'"),
     (KEYS, "partition_key", "cast(x'ff' as text)"),
     (CONTENTS, "content_type", "cast(x'ff' as text)"),
-    (STATES, "crashes", "-9223372036854775808"),
+    (STATES, "crashes", "9223372036854775807"),
+    (STATES, "crashes, locked_until", "-9223372036854775808, 1"),
     (STATES, "lock_token", "'many'"),
     (DATES, "occurred_at", "-62135596800000000"),
     (DATES, "occurred_at", "253402300799999999"),

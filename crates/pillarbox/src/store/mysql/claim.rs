@@ -140,7 +140,7 @@ pub(super) async fn suspect(store: &MysqlStore, suspects: &Suspects) -> Result<V
     let update = sqlx::query(store.sql(sql::SUSPECT)).bind(list(&suspects.rows)).bind(below);
     update.execute(&mut *tx).await?;
     tx.commit().await?;
-    Ok(found.into_iter().map(|(seq, times)| (Seq(seq), times.unsigned_abs() + 1)).collect())
+    Ok(found.into_iter().map(|(seq, times)| (Seq(seq), times.max(0).unsigned_abs() + 1)).collect())
 }
 
 pub(super) async fn settle_rows(store: &MysqlStore, settle: &SettleRows) -> Result<Vec<Seq>> {

@@ -155,11 +155,12 @@ set e.locked_by = null, e.locked_until = null,
     e.lock_token = e.lock_token % 2147483647 + 1"
 );
 
+/// Another program may have written any number: the count starts at zero and stays in its range.
 pub(in super::super) const SUSPECT: &str = concat!(
     "update ",
     rows!(),
     open_rows!(),
-    "    and e.crashes < ?\nset e.crashes = e.crashes + 1"
+    "    and e.crashes < ?\nset e.crashes = least(greatest(e.crashes, 0), 2147483646) + 1"
 );
 
 pub(in super::super) const SUSPECTED: &str = concat!(

@@ -201,10 +201,11 @@ where (select set_config('lock_timeout', '3s', true)) is not null
     under_token!("$1", "$2", "$3", "")
 );
 
+/// Another program may have written any number: the count starts at zero and stays in its range.
 pub(in super::super) const SUSPECT: &str = concat!(
     "
 update {p}outbox_event e
-set crashes = e.crashes + 1
+set crashes = least(greatest(e.crashes, 0), 2147483646) + 1
 where (select set_config('lock_timeout', '3s', true)) is not null and e.crashes < $4 and ",
     under_token!("$1", "$2", "$3", ""),
     "

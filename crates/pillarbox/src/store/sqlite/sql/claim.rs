@@ -136,8 +136,9 @@ set locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 
     " and locked_until <= {now}"
 );
 
+/// Another program may have written any number: the count starts at zero and stays in its range.
 pub(in super::super) const SUSPECT: &str = concat!(
-    "update {p}outbox_event set crashes = crashes + 1",
+    "update {p}outbox_event set crashes = min(max(crashes, 0), 2147483646) + 1",
     open_rows!(),
     " and crashes < ?4
 returning seq, crashes"
