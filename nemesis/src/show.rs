@@ -4,6 +4,7 @@ mod clocks;
 mod disk;
 mod faults;
 mod handover;
+mod late;
 #[cfg(feature = "crash-points")]
 mod matrix;
 mod memory;
