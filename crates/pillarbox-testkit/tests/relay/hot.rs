@@ -6,11 +6,11 @@ use std::time::Duration;
 use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{ClaimMode, Status};
 use pillarbox::tx::{Hot, Insert};
-use pillarbox::{Envelope, Hook, Outbox, OwnerId, Relay, RelaySettings, Tables};
+use pillarbox::{Envelope, Hook, Outbox, OwnerId, Relay, RelaySettings, Store as _, Tables};
 use pillarbox_testkit::fake::{Call, FaultyStore, Side};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::fixture::{LONGEST, Place, Script, free, keyed, next, quick, relay};
+use crate::fixture::{LONGEST, Place, Script, free, keyed, next, quick, relay, wait_for};
 use crate::observe::soon;
 use crate::rows::Gate;
 
@@ -220,6 +220,8 @@ async fn commit_during_a_stop(place: &Place, claim: ClaimMode) {
     let hook = HeldCommit(Mutex::new(Some((written, may_go_on))));
     let outbox = first.outbox().hook(hook);
     let first = first.spawn().await.unwrap();
+    // A file has one writer at a time: it has its shards before the commit is held.
+    wait_for(async || (store.stats().await.unwrap().owned_shards > 0).then_some(())).await;
 
     // A relay that leaves renews its lease once more, to say that it wants no shards.
     let mut leaving = store.hold(Call::Renew, Side::Before);
