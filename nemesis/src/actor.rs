@@ -32,7 +32,7 @@ const REST: Duration = Duration::from_millis(10);
 const BURST: usize = 3;
 
 /// How long a relay may take to have shards.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// An application asks so often before it gives up.
 const ATTEMPTS: usize = 50;

@@ -61,8 +61,8 @@ impl Report {
     /// `truth` is what each account has committed.
     pub fn of(truth: &[Account], log: &str, faults: &Faults) -> Self {
         let mut check = Check { truth, ..Check::default() };
-        for line in log.lines().filter_map(parse) {
-            check.take_in(&line);
+        for (number, line) in log.lines().filter_map(parse).enumerate() {
+            check.take_in(number, &line);
         }
         check.conclude(faults)
     }
@@ -99,9 +99,20 @@ type Event = (bool, i64, i64);
 /// How an event arrived.
 struct Seen<'a> {
     id: &'a str,
-    /// By whom it was delivered, in order.
-    lives: Vec<&'a str>,
+    deliveries: Vec<Delivery<'a>>,
 }
+
+#[derive(Clone, Copy)]
+struct Delivery<'a> {
+    life: &'a str,
+    /// When its line was written.
+    at: i64,
+    /// The number of a line by which it had begun.
+    begun: usize,
+}
+
+/// A lease lasts for at least so long when a delivery begins, in microseconds: the shortest margin.
+const MARGIN: i64 = 50_000;
 
 #[derive(Default)]
 struct Check<'a> {
@@ -112,6 +123,10 @@ struct Check<'a> {
     last: HashMap<i64, i64>,
     /// How often each life lost its lease or gave up waiting.
     lapses: BTreeMap<&'a str, usize>,
+    /// The last fault of each life since it took shards: the number of its line.
+    stood_still: HashMap<&'a str, usize>,
+    /// When it was known that a life's verdict on an event came too late.
+    fenced: HashMap<(&'a str, &'a str), i64>,
     /// Events that a listener has taken.
     heard: HashSet<&'a str>,
     /// Replays that wait for a delivery.
@@ -119,10 +134,13 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn take_in(&mut self, line: &Line<'a>) {
+    fn take_in(&mut self, number: usize, line: &Line<'a>) {
+        // What comes after a fault may have begun before it.
+        let begun = self.stood_still.get(line.life).copied().unwrap_or(number);
+        let delivery = Delivery { life: line.life, at: line.at, begun };
         match line.entry {
-            Entry::Step { id, account, n } => self.delivered(line.life, id, (true, account, n)),
-            Entry::Glimpse { id, account, n } => self.delivered(line.life, id, (false, account, n)),
+            Entry::Step { id, account, n } => self.delivered(delivery, id, (true, account, n)),
+            Entry::Glimpse { id, account, n } => self.delivered(delivery, id, (false, account, n)),
             Entry::Refused { id } => drop(self.replayed.remove(id)),
             Entry::Damaged { id } => {
                 self.report.damaged += 1;
@@ -142,18 +160,23 @@ impl<'a> Check<'a> {
                 let tried = self.report.tried;
                 self.report.tried = (tried.0 + well, tried.1 + ill);
             }
-            Entry::Fenced => self.report.fenced += 1,
+            Entry::Fenced { id } => {
+                self.report.fenced += 1;
+                self.fenced.insert((line.life, id), line.at);
+            }
             Entry::LeaseLost => {
                 self.report.lapses += 1;
                 *self.lapses.entry(line.life).or_default() += 1;
             }
             Entry::Abandoned { .. } => *self.lapses.entry(line.life).or_default() += 1,
             Entry::Hot { events } => self.report.hot += events,
-            Entry::Fault { .. } | Entry::Took { .. } | Entry::Wrote | Entry::Stopped => {}
+            Entry::Fault { .. } => drop(self.stood_still.insert(line.life, number)),
+            Entry::Took { .. } => drop(self.stood_still.remove(line.life)),
+            Entry::Wrote | Entry::Stopped => {}
         }
     }
 
-    fn delivered(&mut self, life: &'a str, id: &'a str, event: Event) {
+    fn delivered(&mut self, delivery: Delivery<'a>, id: &'a str, event: Event) {
         let (is_ordered, account, n) = event;
         self.heard.insert(id);
         self.replayed.remove(id);
@@ -167,9 +190,9 @@ impl<'a> Check<'a> {
             self.wrong(account, n);
             return;
         }
-        let seen = self.seen.entry(event).or_insert_with(|| Seen { id, lives: Vec::new() });
-        seen.lives.push(life);
-        if seen.lives.len() > 1 {
+        let seen = self.seen.entry(event).or_insert_with(|| Seen { id, deliveries: Vec::new() });
+        seen.deliveries.push(delivery);
+        if seen.deliveries.len() > 1 {
             self.report.duplicates += 1;
         } else if is_ordered && self.last.insert(account, n).is_some_and(|before| before > n) {
             self.report.inversions += 1;
@@ -219,20 +242,22 @@ impl<'a> Check<'a> {
     }
 
     /// Charges each duplicate to a life that something happened to. A duplicate is one delivery
-    /// more than needed; the one that was needed is best taken from a life in good health.
+    /// more than needed; the one that was needed is best taken from a life in good health, and
+    /// otherwise it is the last that began, whose verdict was written.
     fn blame(&mut self, faults: &Faults) {
         let mut charged: BTreeMap<&str, usize> = BTreeMap::new();
         let mut unexplained = 0;
         let mut wronged = Vec::new();
-        let twice = self.seen.iter().filter(|(_, seen)| seen.lives.len() > 1);
-        for ((_, account, n), Seen { lives, .. }) in twice {
-            let is_guilty = |life: &&&str| self.faults_of(life, faults) > 0;
-            let guilty: Vec<&&str> = lives.iter().filter(is_guilty).collect();
-            let most = guilty.len().min(lives.len() - 1);
-            unexplained += lives.len() - 1 - most;
-            wronged.extend((most < lives.len() - 1).then_some((*account, *n)));
-            for life in guilty.into_iter().take(most) {
-                *charged.entry(life).or_default() += 1;
+        let twice = self.seen.iter().filter(|(_, seen)| seen.deliveries.len() > 1);
+        for ((_, account, n), seen) in twice {
+            let superfluous = seen.deliveries.len() - 1;
+            let mut guilty = self.in_order(seen);
+            guilty.retain(|it| self.faults_of(it.life, faults) > 0 || self.is_late(it, seen.id));
+            guilty.truncate(superfluous);
+            unexplained += superfluous - guilty.len();
+            wronged.extend((guilty.len() < superfluous).then_some((*account, *n)));
+            for it in guilty {
+                *charged.entry(it.life).or_default() += 1;
             }
         }
         let per_fault =
@@ -240,6 +265,25 @@ impl<'a> Check<'a> {
         let worst = charged.iter().map(per_fault).max().unwrap_or(0);
         (self.report.unexplained, self.report.worst) = (unexplained, worst);
         wronged.into_iter().for_each(|(account, n)| self.wrong(account, n));
+    }
+
+    /// The deliveries of an event, those first whose verdict did not count.
+    ///
+    /// The log has them in the order in which listeners ended. A life that was stopped inside its
+    /// listener ends it when another one has delivered the event. Its verdict is fenced then, and
+    /// the log says so unless it was killed first.
+    fn in_order(&self, seen: &Seen<'a>) -> Vec<Delivery<'a>> {
+        let mut deliveries = seen.deliveries.clone();
+        let counts = |it: &Delivery<'a>| !self.fenced.contains_key(&(it.life, seen.id));
+        deliveries.sort_by_key(|it| (counts(it), it.begun));
+        deliveries
+    }
+
+    /// Whether its verdict came later than a lease may have ended, on a machine that was too busy to
+    /// write it. One that is fenced sooner had its event taken away, which must not be.
+    fn is_late(&self, delivery: &Delivery<'a>, id: &'a str) -> bool {
+        let fenced = self.fenced.get(&(delivery.life, id));
+        fenced.is_some_and(|at| at - delivery.at >= MARGIN)
     }
 
     /// A pause makes a relay lose its lease: that is one fault, not two.

@@ -120,7 +120,10 @@ pub enum Entry<'a> {
         ill: u64,
     },
     /// A verdict came too late and changed nothing.
-    Fenced,
+    Fenced {
+        /// On which event.
+        id: &'a str,
+    },
     /// The relay lost its lease.
     LeaseLost,
     /// A stop could not wait for these.
@@ -170,6 +173,8 @@ pub struct Tail {
     pub deliveries: u64,
     /// Late verdicts so far.
     pub fenced: u64,
+    /// Transactions that ended as they should so far.
+    pub well: u64,
     /// Transactions that did not end as they should so far.
     pub ill: u64,
     /// Processes whose writers have written all.
@@ -200,7 +205,7 @@ impl Tail {
         OpenOptions::new().create(true).append(true).open(path)?;
         let file = File::open(path)?;
         let (rest, lives, took) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { file, rest, deliveries: 0, fenced: 0, ill: 0, wrote: 0, lives, took })
+        Ok(Self { file, rest, deliveries: 0, fenced: 0, well: 0, ill: 0, wrote: 0, lives, took })
     }
 
     /// Takes in what was written since.
@@ -220,8 +225,11 @@ impl Tail {
 
     fn count(&mut self, line: &Line<'_>) {
         match line.entry {
-            Entry::Fenced => self.fenced += 1,
-            Entry::Tried { ill, .. } => self.ill += ill,
+            Entry::Fenced { .. } => self.fenced += 1,
+            Entry::Tried { well, ill } => {
+                self.well += well;
+                self.ill += ill;
+            }
             Entry::Wrote => self.wrote += 1,
             Entry::Took { .. } => {
                 self.took.entry(line.life.to_owned()).or_insert(line.at);
@@ -253,7 +261,7 @@ mod tests {
             Entry::Replay { id },
             Entry::Fault { kind: "kill" },
             Entry::Tried { well: 3, ill: 1 },
-            Entry::Fenced,
+            Entry::Fenced { id },
             Entry::Took { shards: 64 },
         ];
 

@@ -19,8 +19,13 @@ pub fn faketime() -> Option<PathBuf> {
     dirs.map(|dir| dir.join("faketime/libfaketimeMT.so.1")).find(|file| file.is_file())
 }
 
-/// How long a process may take to end when it is asked to.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A process that does not end for so long when it is asked to is stuck.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+const SIGTERM: u32 = 15;
+
+/// How often a process is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How relay processes are started.
 #[derive(Clone, Debug)]
@@ -150,6 +155,8 @@ impl Process {
     /// # Errors
     /// When it does not end in time, or not well.
     pub async fn stop(mut self) -> Result {
+        // Before it listens for the signal, it would be killed by it.
+        tokio::time::timeout(PATIENCE, self.hears_terminate()).await??;
         self.send("TERM").await?;
         self.ended(PATIENCE).await
     }
@@ -186,6 +193,19 @@ impl Process {
         let pid = self.child.id().ok_or("the process has ended")?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         Ok(status.lines().any(|line| line.starts_with("State:\tT")))
+    }
+
+    /// Waits until it has a handler for SIGTERM.
+    async fn hears_terminate(&self) -> Result {
+        loop {
+            let status = fs::read_to_string(format!("{}/status", self.proc()?))?;
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = u64::from_str_radix(caught.ok_or("no SigCgt:")?.trim(), 16)?;
+            if caught & (1 << (SIGTERM - 1)) != 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// How much memory it has, in KiB.

@@ -135,15 +135,19 @@ impl Ear {
     }
 
     async fn hear(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
+        self.take_time().await;
+        if let Manner::Scripted { fails, .. } = self.manner {
+            self.follow_script(entry, fails).await?;
+        }
+        Ok(self.log.note(entry)?)
+    }
+
+    async fn take_time(&self) {
         match self.manner {
             Manner::Plain => {}
             Manner::Slow(micros) => tokio::time::sleep(Duration::from_micros(micros)).await,
-            Manner::Scripted { rest, fails } => {
-                tokio::time::sleep(Duration::from_millis(rest)).await;
-                self.follow_script(entry, fails).await?;
-            }
+            Manner::Scripted { rest, .. } => tokio::time::sleep(Duration::from_millis(rest)).await,
         }
-        Ok(self.log.note(entry)?)
     }
 
     async fn follow_script(
@@ -174,6 +178,7 @@ impl Ear {
             self.log.note(&Entry::Refused { id })?;
             return Err(Failure::dead("fails by order"));
         }
+        self.take_time().await;
         // A database that is away is no fault of the event.
         self.look_at_clock(id, it.delay).await.map_err(|error| Failure::defer(AGAIN, error))?;
         let booked = self.bank.book(&self.inbox, id, account, amount).await;
@@ -256,7 +261,7 @@ fn limit() -> Result<impl Layer> {
 fn see(log: &Log, happening: &Happening<'_>) {
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let noted = match happening {
-        Happening::Fenced { .. } => log.note(&Entry::Fenced),
+        Happening::Fenced { event_id } => log.note(&Entry::Fenced { id: event_id }),
         Happening::LeaseLost { .. } => log.note(&Entry::LeaseLost),
         Happening::Abandoned { unsettled } => {
             log.note(&Entry::Abandoned { events: count(*unsettled) })

@@ -5,6 +5,7 @@ mod disk;
 mod faults;
 mod handover;
 mod hostile;
+mod late;
 #[cfg(feature = "crash-points")]
 mod matrix;
 mod memory;

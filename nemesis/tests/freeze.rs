@@ -9,7 +9,7 @@ use std::time::Duration;
 use nemesis::bank::Bank;
 use nemesis::place::{Place, Server, attach};
 use nemesis::proxy::{Proxy, Way, Weather, authority};
-use nemesis::show::wait;
+use nemesis::show::{PATIENCE, wait};
 use pillarbox::store::{Join, Lease, Mode, Take};
 use pillarbox::{OwnerId, Store};
 
@@ -46,12 +46,12 @@ async fn freeze(server: Server) {
             silent.take(&take(&silent_owner, u16::MAX)).await.ok();
         }
     });
-    wait(Duration::from_secs(30), async || Ok(is_locked(&place.bank).await)).await.unwrap();
+    wait(PATIENCE, async || Ok(is_locked(&place.bank).await)).await.unwrap();
     proxy.set(Weather::Deaf(Way::Both));
     let held_up = place.store.take(&take(&heir, 1)).await;
     assert!(held_up.is_err(), "nobody is held up: the test says nothing");
 
-    let taken = wait(Duration::from_secs(90), async || {
+    let taken = wait(PATIENCE, async || {
         Ok(place.store.take(&take(&heir, u16::MAX)).await.is_ok_and(|taken| !taken.is_empty()))
     });
 
@@ -72,7 +72,7 @@ async fn is_locked(bank: &Bank) -> bool {
 }
 
 async fn join(store: &Arc<dyn Store>, owner: &OwnerId) {
-    let lease = Lease { owner: owner.clone(), length: Duration::from_secs(60), wants: u16::MAX };
+    let lease = Lease { owner: owner.clone(), length: Duration::from_secs(3600), wants: u16::MAX };
     store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
 }
 

@@ -3,15 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![allow(clippy::print_stdout, reason = "a long test shows how far it is")]
 
-use std::time::Duration;
-
 use nemesis::check::{Faults, Report};
 use nemesis::log::Tail;
 use nemesis::orders::{Load, Manner, Orders, Trouble, Writing};
 use nemesis::place::{Place, Server};
 use nemesis::process::{Process, Program};
 use nemesis::settings::{MAX_UNSETTLED, hurried};
-use nemesis::show::wait;
+use nemesis::show::{PATIENCE, wait};
 use nemesis::writer::Writers;
 use pillarbox::Outbox;
 
@@ -59,7 +57,7 @@ async fn hunt(server: Server) {
             tail.look()?;
             Ok(tail.deliveries > enough)
         };
-        wait(Duration::from_secs(30), delivers).await.expect("the relay delivers again");
+        wait(PATIENCE, delivers).await.expect("the relay delivers again");
         faults.killed(relay.life());
         relay.kill().await.unwrap();
         if kill % 20 == 0 {
@@ -68,7 +66,7 @@ async fn hunt(server: Server) {
     }
     writers.stop().await.unwrap();
     let last = relay(&place, KILLS + 1);
-    let drained = wait(Duration::from_secs(120), async || Ok(place.pending().await? == 0)).await;
+    let drained = wait(PATIENCE, async || Ok(place.pending().await? == 0)).await;
     assert!(drained.is_ok(), "something is stuck: {:?}", place.store.stats().await);
     last.stop().await.unwrap();
 

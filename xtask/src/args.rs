@@ -8,7 +8,9 @@ pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
 
   check                                   format, lints, docs, each feature alone, rooms, licenses
-  test [--keep] [name…]                   check and every test; with names only the tests that match
+  test [--keep] [--busy] [name…]          check and every test; with names only the tests that match;
+                                          with --busy while a spinning thread for each core competes
+                                          with them
   conformance [--keep] [--markdown FILE]  the conformance suites, as a table of cases by backend
   versions [--only NAME]                  conformance and relay suites on newer servers, fetched from
                                           Debian; writes docs/compatibility.md
@@ -61,6 +63,8 @@ pub(crate) enum Task {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct TestOptions {
     pub(crate) names: Vec<String>,
+    /// Whether spinning threads compete with the tests for every core.
+    pub(crate) busy: bool,
     pub(crate) after: After,
 }
 
@@ -107,12 +111,6 @@ pub(crate) struct FuzzOptions {
     pub(crate) targets: Vec<String>,
 }
 
-impl From<TestOptions> for MutantsOptions {
-    fn from(TestOptions { names, after }: TestOptions) -> Self {
-        Self { names, after }
-    }
-}
-
 /// What happens to the servers when the run ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) enum After {
@@ -143,7 +141,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
         "nemesis" => Ok(Task::Nemesis(nemesis(args))),
         "model" => nothing_more(args).map(|()| Task::Model),
         "shuttle" => Ok(Task::Shuttle(args.collect())),
-        "mutants" => test(args).map(|options| Task::Mutants(options.into())),
+        "mutants" => mutants(args).map(Task::Mutants),
         "fuzz" => fuzz(args).map(Task::Fuzz),
         "services" => services(args).map(Task::Services),
         other => Err(unknown("command", other)),
@@ -152,6 +150,19 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Task> {
 
 fn test(args: impl Iterator<Item = String>) -> Result<TestOptions> {
     let mut options = TestOptions::default();
+    for arg in args {
+        match arg.as_str() {
+            "--keep" => options.after = After::Keep,
+            "--busy" => options.busy = true,
+            flag if flag.starts_with('-') => return Err(unknown("option", flag)),
+            _ => options.names.push(arg),
+        }
+    }
+    Ok(options)
+}
+
+fn mutants(args: impl Iterator<Item = String>) -> Result<MutantsOptions> {
+    let mut options = MutantsOptions::default();
     for arg in args {
         match arg.as_str() {
             "--keep" => options.after = After::Keep,
@@ -285,6 +296,18 @@ mod tests {
 
         assert_eq!(options.names, ["claim", "settle"]);
         assert_eq!(options.after, After::Keep);
+        assert!(!options.busy);
+    }
+
+    #[test]
+    fn only_tests_can_run_on_a_busy_machine() {
+        let Task::Test(options) = parsed("test --busy claim").unwrap() else {
+            panic!("not a test task");
+        };
+
+        assert!(options.busy);
+        assert_eq!(options.names, ["claim"]);
+        assert!(parsed("mutants --busy").is_err());
     }
 
     #[test]

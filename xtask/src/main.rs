@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod busy;
 mod check;
 mod command;
 mod conformance;

@@ -3,11 +3,14 @@
 use crate::{
     Result,
     args::TestOptions,
+    busy::Busy,
     check,
     command::{cargo, output},
     services::Services,
     step::Steps,
 };
+
+const NEXTEST: &str = "nextest run --workspace --all-features";
 
 pub(crate) fn run(options: &TestOptions) -> Result {
     Steps::default().conclude(|steps| {
@@ -38,10 +41,18 @@ pub(crate) fn nextest(steps: &mut Steps) -> Result {
 }
 
 fn tests(steps: &mut Steps, options: &TestOptions, services: &Services) -> Result {
-    let mut nextest = cargo("nextest run --workspace --all-features");
+    let mut nextest = cargo(NEXTEST);
     nextest.args(&options.names);
     services.announce_to(&mut nextest);
-    steps.run("tests", nextest).map_err(|error| services.explain(&*error))?;
+    // What is to be busy is the tests, not their build.
+    let _busy = if options.busy {
+        steps.run("build tests", cargo(&format!("{NEXTEST} --no-run")))?;
+        Some(Busy::start())
+    } else {
+        None
+    };
+    let name = if options.busy { "tests, busy" } else { "tests" };
+    steps.run(name, nextest).map_err(|error| services.explain(&*error))?;
 
     if !options.names.is_empty() {
         steps.skip("doctests", "test names were given");

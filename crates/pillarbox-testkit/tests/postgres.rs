@@ -32,7 +32,7 @@ on_postgres! {
 fn pool_of_one(backend: &PostgresBackend) -> PgPool {
     let options = (*backend.sqlx_pool().connect_options()).clone();
     let options_of_pool = PgPoolOptions::new().max_connections(1);
-    options_of_pool.acquire_timeout(Duration::from_secs(1)).connect_lazy_with(options)
+    options_of_pool.acquire_timeout(Duration::from_secs(180)).connect_lazy_with(options)
 }
 
 async fn closed(backend: &PostgresBackend) -> PgPool {

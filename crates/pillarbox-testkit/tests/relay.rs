@@ -125,6 +125,7 @@ on_every_store! {
         a_free_event_comes_without_a_look_at_the_table,
         hot_and_cold_events_come_once_each,
         a_full_lane_loses_nothing,
+        two_of_three_are_hot_while_the_table_has_something,
         a_hot_event_that_fails_is_tried_again,
         a_rolled_back_event_is_not_hot,
         the_row_of_a_dead_writer_is_delivered,

@@ -98,7 +98,7 @@ impl Service {
     }
 
     fn line(&self) -> String {
-        self.lines.recv_timeout(Duration::from_secs(60)).expect("it has more to say")
+        self.lines.recv_timeout(Duration::from_secs(180)).expect("it has more to say")
     }
 }
 

@@ -20,7 +20,11 @@ fn glimpse(life: &str, id: &str, n: i64) -> String {
 }
 
 fn written(life: &str, entry: Entry<'_>) -> String {
-    serde_json::to_string(&Line { life, at: 1, entry }).unwrap() + "\n"
+    written_at(1, life, entry)
+}
+
+fn written_at(at: i64, life: &str, entry: Entry<'_>) -> String {
+    serde_json::to_string(&Line { life, at, entry }).unwrap() + "\n"
 }
 
 fn report(truth: &[Account], lines: &[String]) -> Report {
@@ -133,6 +137,51 @@ fn duplicates_are_charged_to_whom_something_happened() {
     assert_eq!(report.accounts, BTreeMap::from([(0, 3)]));
 }
 
+/// Stopped inside its listener, `a` goes on when `b` has delivered the event: the duplicate is of
+/// `a`, although its line is the last. That `b` is killed later has nothing to do with it.
+#[test]
+fn a_delivery_that_ends_late_is_charged_to_the_life_that_was_late() {
+    let pause = written("a", Entry::Fault { kind: "stops" });
+    let took = |life| written(life, Entry::Took { shards: 1 });
+    let late = [pause, took("b"), glimpse("b", "x1", 1), glimpse("a", "x1", 1)];
+    let fenced = written("a", Entry::Fenced { id: "x1" });
+    let unordered = [glimpse("b", "x1", 1), glimpse("a", "x1", 1), fenced];
+    // As many as one fault may cost: with one more it would be too many.
+    let of_b = [glimpse("b", "x2", 2), glimpse("c", "x2", 2)];
+    let mut faults = Faults::default();
+    faults.paused("a");
+    faults.killed("b");
+
+    for late in [late.concat(), unordered.concat()] {
+        let report = Report::of(&glimpses(2), &(late + &of_b.concat()), &faults);
+
+        assert_eq!((report.duplicates, report.unexplained, report.worst), (2, 0, 1));
+    }
+}
+
+/// It took the shard again after its pause, and got the event from there.
+#[test]
+fn a_delivery_after_another_take_is_not_late() {
+    let pause = written("a", Entry::Fault { kind: "stops" });
+    let took = |life| written(life, Entry::Took { shards: 1 });
+    let log = [
+        pause,
+        took("b"),
+        glimpse("b", "x1", 1),
+        glimpse("b", "x2", 2),
+        took("a"),
+        glimpse("a", "x1", 1),
+        glimpse("a", "x2", 2),
+    ];
+    let mut faults = Faults::default();
+    faults.paused("a");
+    faults.killed("b");
+
+    let report = Report::of(&glimpses(2), &log.concat(), &faults);
+
+    assert_eq!((report.duplicates, report.worst), (2, 2), "both are of `b`");
+}
+
 #[test]
 fn a_lease_that_was_lost_without_an_order_is_a_fault_too() {
     let log = [step("a", "x", 0, 1), written("a", Entry::LeaseLost), step("b", "x", 0, 1)];
@@ -142,10 +191,24 @@ fn a_lease_that_was_lost_without_an_order_is_a_fault_too() {
     assert_eq!((report.duplicates, report.unexplained, report.worst), (1, 0, 1));
 }
 
+/// A row's own lease ends unnoticed while its verdict waits for a busy database.
+#[test]
+fn a_verdict_that_took_longer_than_its_lease_is_a_fault_and_a_stolen_event_is_none() {
+    let of = |fenced_after| {
+        let fenced = written_at(1 + fenced_after, "a", Entry::Fenced { id: "x" });
+        report(&steps(&[1]), &[step("a", "x", 0, 1), step("b", "x", 0, 1), fenced])
+    };
+
+    let (late, stolen) = (of(MARGIN), of(MARGIN - 1));
+
+    assert_eq!((late.unexplained, late.worst), (0, 1));
+    assert_eq!((stolen.unexplained, stolen.worst), (1, 0));
+}
+
 #[test]
 fn what_relays_and_writers_tell_is_added_up() {
     let log = [
-        written("a", Entry::Fenced),
+        written("a", Entry::Fenced { id: "x1" }),
         written("a", Entry::Hot { events: 3 }),
         written("w", Entry::Tried { well: 8, ill: 1 }),
         written("w", Entry::Tried { well: 1, ill: 0 }),

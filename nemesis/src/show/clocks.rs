@@ -24,11 +24,7 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
         return Ok(vec![Finding::told("skipped", missing)]);
     };
     let [ahead, behind] = [1, -1].map(|hours| stage.program.clone().ahead(hours, &library));
-    let settings = RelaySettings {
-        lease: Duration::from_secs(5),
-        delivery_timeout: Duration::from_secs(3),
-        ..calm()
-    };
+    let settings = RelaySettings { lease: Duration::from_secs(30), ..calm() };
     let transactions = stage.scale.pick(30, 1000, 5_000);
     let mut relays = Vec::new();
     for (number, program) in [(1, &stage.program), (2, &ahead)] {

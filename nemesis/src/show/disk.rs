@@ -20,7 +20,7 @@ const RELAYS: u64 = 2;
 const LONG: Duration = Duration::from_secs(1);
 
 /// Who writes for so long finds the disk full.
-const NOTICED: Duration = Duration::from_secs(30);
+const NOTICED: Duration = PATIENCE;
 
 pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     if stage.place.server == Server::Mysql && !is_ours() {
@@ -54,8 +54,8 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
         end(process, &mut torment).await?;
     }
     let drained = storm::drain(stage).await?;
-    let (kinds, is_long) = (vec![Kind::Disk], false);
-    let script = Script { relays: RELAYS, kinds, crashed: None, replayed: None, is_long };
+    let kinds = vec![Kind::Disk];
+    let script = Script { relays: RELAYS, kinds, crashed: None, replayed: None };
     let outcome = Outcome::of(stage, script, torment, drained).await?;
     let mut found = outcome.findings();
     if stage.place.server != Server::Sqlite {

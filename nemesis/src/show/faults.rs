@@ -9,6 +9,7 @@ use pillarbox::{Outbox, RelaySettings};
 use tokio::task::JoinSet;
 
 use super::PATIENCE;
+use super::late;
 use super::slot::Slot;
 use super::stage::{Stage, now, wait};
 use super::torment::{Kind, Torment};
@@ -37,11 +38,16 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     // So many events take their time on a machine that has other things to do.
     wait(4 * PATIENCE, async || Ok(now() >= end && stage.steps().await? >= steps)).await?;
     over.store(true, Ordering::Relaxed);
-    let relays = gather(&mut slots).await?;
     let mut torment = Torment::default();
-    pause_until_fenced(stage, &relays, &mut torment).await?;
+    // The relays write, too: they are killed for that.
+    for relay in gather(&mut slots).await? {
+        torment.extend(relay.end().await?);
+    }
+    torment.extend(late::verdict(stage, &settings()).await?);
     writers.stop().await?;
-    finish(stage, relays, &mut torment).await?;
+    let last = stage.relay(&stage.orders("last", &settings()))?;
+    stage.drained().await?;
+    last.stop().await?;
     Ok(findings(&stage.report(&torment.faults).await?, &torment.faults))
 }
 
@@ -84,32 +90,6 @@ pub(super) async fn gather(slots: &mut JoinSet<Result<Slot>>) -> Result<Vec<Slot
         all.push(slot??);
     }
     Ok(all)
-}
-
-/// A pause may fall where there is nothing to fence; under load, the next one or so does not.
-async fn pause_until_fenced(stage: &Stage, relays: &[Slot], torment: &mut Torment) -> Result {
-    let mut tail = stage.tail()?;
-    wait(PATIENCE, async || {
-        tail.look()?;
-        if tail.fenced > 0 {
-            return Ok(true);
-        }
-        for relay in relays {
-            torment.pause(relay.running()?, LEASE * 3 / 2).await?;
-        }
-        Ok(false)
-    })
-    .await
-}
-
-/// The relays write, too: they are killed for that, and others drain what is left.
-async fn finish(stage: &Stage, relays: Vec<Slot>, torment: &mut Torment) -> Result {
-    for relay in relays {
-        torment.extend(relay.end().await?);
-    }
-    let last = stage.relay(&stage.orders("last", &settings()))?;
-    stage.drained().await?;
-    last.stop().await
 }
 
 fn findings(report: &Report, faults: &Faults) -> Vec<Finding> {

@@ -1,6 +1,10 @@
 //! Relays and writers behind PgBouncer in transaction mode: every transaction may meet another
 //! server connection, and nothing that belongs to a session is left from one to the next.
 
+use std::time::Duration;
+
+use pillarbox::RelaySettings;
+
 use super::PATIENCE;
 use super::handover::safe;
 use super::stage::{Stage, wait};
@@ -11,6 +15,8 @@ use crate::settings::{MAX_UNSETTLED, hurried};
 use crate::table::Finding;
 
 const RELAYS: u64 = 2;
+
+const LASTING: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     let transactions = stage.scale.pick(100, 1000, 10_000);
@@ -25,8 +31,10 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     })
     .await?;
     let mut relays = Vec::new();
+    // Nothing happens to these: none loses a lease because the machine is busy.
+    let lasting = RelaySettings { lease: LASTING, delivery_timeout: LASTING / 3, ..settings };
     for number in 1..=RELAYS {
-        let mut orders = stage.orders(&format!("r{number}"), &settings);
+        let mut orders = stage.orders(&format!("r{number}"), &lasting);
         let first = number * 1_000_003;
         orders.writing = Some(Writing { writers: 2, first, ..stage.writing(transactions) });
         relays.push(stage.relay(&orders)?);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::stage::Stage;
+use super::PATIENCE;
+use super::stage::{Stage, now};
 use super::torment::{Kind, Torment};
 use crate::Result;
 use crate::bank::Bank;
@@ -105,7 +106,7 @@ impl Slot {
         dealt: Vec<Kind>,
         over: Arc<AtomicBool>,
     ) -> Result<Self> {
-        let mut tries = 3 * dealt.len();
+        let give_up = now() + PATIENCE;
         let mut dealt = VecDeque::from(dealt);
         loop {
             tokio::time::sleep(chance.around(self.respite())).await;
@@ -117,8 +118,7 @@ impl Slot {
             let before = self.torment.count(kind);
             self.suffer(kind, &mut chance).await?;
             // What came to nothing, because the server was away, is tried again.
-            tries = tries.saturating_sub(1);
-            if next.is_some() && self.torment.count(kind) == before && tries > 0 {
+            if next.is_some() && self.torment.count(kind) == before && now() < give_up {
                 dealt.push_back(kind);
             }
         }
@@ -127,7 +127,7 @@ impl Slot {
     /// A writer that is held up with an account's lock in its hands holds up all others: it has more
     /// time between two faults, or nothing would be written.
     fn respite(&self) -> Duration {
-        if self.role == "relay" { self.lease / 2 } else { self.lease * 2 }
+        if self.is_relay() { self.lease / 2 } else { self.lease * 2 }
     }
 
     fn draw(&self, chance: &mut Chance) -> Kind {
@@ -168,6 +168,10 @@ impl Slot {
         Ok(self.torment)
     }
 
+    pub(super) fn is_relay(&self) -> bool {
+        self.role == "relay"
+    }
+
     pub(super) fn running(&self) -> Result<&Process> {
         self.process.as_ref().ok_or_else(|| format!("{} has no process", self.name).into())
     }
@@ -188,7 +192,7 @@ impl Slot {
     /// A writer ends at once when it is asked to: that is a kill.
     async fn stop(&mut self) -> Result {
         let process = self.process.take().ok_or("no process")?;
-        if self.role == "relay" {
+        if self.is_relay() {
             self.torment.add(Kind::Restart);
             process.stop().await?;
         } else {

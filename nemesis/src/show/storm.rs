@@ -20,6 +20,7 @@ pub(super) use self::outcome::{Outcome, Script};
 use self::server::Crashes;
 use super::PATIENCE;
 use super::faults;
+use super::late;
 use super::slot::Slot;
 use super::stage::{Stage, now, wait};
 use super::torment::{Kind, Torment};
@@ -58,14 +59,34 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
     over.store(true, Ordering::Relaxed);
     let crashed = crashes.join().await?;
     let replayed = operator.join().await?;
+    let (running, writing): (Vec<_>, Vec<_>) =
+        faults::gather(&mut slots).await?.into_iter().partition(Slot::is_relay);
+    says_something(stage).await?;
+    let mut torment = end(running).await?;
+    torment.extend(late::verdict(stage, &settings()).await?);
+    torment.extend(end(writing).await?);
+    let drained = drain(stage).await?;
+    let script = Script { relays, kinds, crashed, replayed: Some(replayed) };
+    Ok(Outcome::of(stage, script, torment, drained).await?.findings())
+}
+
+/// Waits until half of the transactions have ended as they should: nothing more is done to anybody,
+/// and after a short storm on a busy machine it takes a while.
+async fn says_something(stage: &Stage) -> Result {
+    let mut tail = stage.tail()?;
+    wait(PATIENCE, async || {
+        tail.look()?;
+        Ok(outcome::share(tail.well, tail.ill) >= outcome::LEAST_WELL)
+    })
+    .await
+}
+
+async fn end(slots: Vec<Slot>) -> Result<Torment> {
     let mut torment = Torment::default();
-    for slot in faults::gather(&mut slots).await? {
+    for slot in slots {
         torment.extend(slot.end().await?);
     }
-    let drained = drain(stage).await?;
-    let (replayed, is_long) = (Some(replayed), seconds >= LONG);
-    let script = Script { relays, kinds, crashed, replayed, is_long };
-    Ok(Outcome::of(stage, script, torment, drained).await?.findings())
+    Ok(torment)
 }
 
 /// From one to eight; a short storm has enough for everything to be done to somebody.

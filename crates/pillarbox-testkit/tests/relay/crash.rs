@@ -6,21 +6,14 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pillarbox::store::{ClaimMode, Status};
-use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, Relay, RelaySettings, Store};
+use pillarbox::{Cx, Envelope, EventId, Failure, Listeners, Outbox, Relay, RelaySettings, Store};
 use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 use tokio::sync::Notify;
 
-use crate::fixture::{Place, free, keyed, next, quick, relay};
+use crate::fixture::{LONGEST, Place, free, keyed, next, quick, relay};
 
-/// The lease is as short as a delivery lets it be: every death costs one.
-fn short(claim: ClaimMode) -> RelaySettings {
-    RelaySettings {
-        claim,
-        lease: Duration::from_millis(1200),
-        delivery_timeout: Duration::from_secs(1),
-        max_crashes: NonZeroU32::new(3).unwrap(),
-        ..quick()
-    }
+fn three_crashes(claim: ClaimMode) -> RelaySettings {
+    RelaySettings { claim, max_crashes: NonZeroU32::new(3).unwrap(), ..quick() }
 }
 
 /// The poison is begun and never ends: until its relay dies, as if it had killed it.
@@ -37,7 +30,7 @@ struct Poison {
 impl Poison {
     fn new(claim: ClaimMode) -> Self {
         Self {
-            settings: short(claim),
+            settings: three_crashes(claim),
             begun: Arc::default(),
             beside: Arc::default(),
             under_way: Arc::default(),
@@ -67,18 +60,20 @@ impl Poison {
         (listeners, hears)
     }
 
-    /// A relay that dies as soon as it has begun the poison.
-    async fn kill_a_relay(&self, place: &Place) {
-        self.kill_a_relay_on(place.store()).await;
+    /// A relay that dies as soon as it has begun the poison; its leases have lapsed afterwards.
+    async fn kill_a_relay(&self, place: &Place, ids: &[EventId]) {
+        self.kill_a_relay_on(place.store(), place, ids).await;
     }
 
-    async fn kill_a_relay_on(&self, store: Arc<dyn Store>) {
+    async fn kill_a_relay_on(&self, store: Arc<dyn Store>, place: &Place, ids: &[EventId]) {
         let (listeners, _hears) = self.listeners();
         let relay = Relay::shared(store, listeners).settings(self.settings.clone());
         let running = tokio::spawn(relay.run_until(std::future::pending()));
-        tokio::time::timeout(Duration::from_secs(20), self.begun.notified()).await.unwrap();
+        tokio::time::timeout(LONGEST, self.begun.notified()).await.unwrap();
         running.abort();
         assert!(running.await.unwrap_err().is_cancelled());
+        place.expire_owners().await;
+        place.age(ids, Duration::from_secs(3600)).await;
     }
 
     /// Deliveries that have neither ended nor died with their relay.
@@ -97,12 +92,12 @@ pub(crate) async fn an_event_that_kills_every_relay_is_given_up(place: &Place) {
 pub(crate) async fn a_takeover_whose_answer_is_lost_counts_all_the_same(place: &Place) {
     let poison = Poison::new(ClaimMode::Shards);
     let ids = place.commit(&Outbox::new(), vec![keyed("poison", 0)]).await;
-    poison.kill_a_relay(place).await;
+    poison.kill_a_relay(place, &ids).await;
 
     for _ in 0..2 {
         let store = FaultyStore::new(place.store());
         store.next(Call::Take, Fault::LoseAnswer);
-        poison.kill_a_relay_on(Arc::new(store)).await;
+        poison.kill_a_relay_on(Arc::new(store), place, &ids).await;
     }
 
     let (listeners, _hears) = poison.listeners();
@@ -124,7 +119,7 @@ async fn kills_until_it_is_given_up(place: &Place, claim: ClaimMode) {
         .await;
 
     for _ in 0..3 {
-        poison.kill_a_relay(place).await;
+        poison.kill_a_relay(place, &ids).await;
     }
     let (listeners, _hears) = poison.listeners();
     let relay = relay(place, listeners).settings(poison.settings.clone());
@@ -153,8 +148,8 @@ pub(crate) async fn a_row_that_survives_is_no_suspect_any_more(place: &Place) {
 async fn kills_and_then_does_not(place: &Place, claim: ClaimMode) {
     let poison = Poison::new(claim);
     let ids = place.commit(&Outbox::new(), vec![free(0)]).await;
-    poison.kill_a_relay(place).await;
-    poison.kill_a_relay(place).await;
+    poison.kill_a_relay(place, &ids).await;
+    poison.kill_a_relay(place, &ids).await;
     poison.harmless.store(true, Ordering::SeqCst);
 
     let (listeners, mut hears) = poison.listeners();

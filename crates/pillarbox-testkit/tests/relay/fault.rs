@@ -67,9 +67,7 @@ pub(crate) async fn a_verdict_that_is_refused_keeps_no_other_from_being_written(
 pub(crate) async fn a_store_that_panics_is_asked_again(place: &Place) {
     let store = FaultyStore::new(place.store());
     let (listeners, mut hears) = Script::default().listeners();
-    let lease = Duration::from_millis(600);
-    let settings = RelaySettings { lease, delivery_timeout: lease / 3, ..quick() };
-    let handle = relay(&store, listeners).settings(settings).spawn().await.unwrap();
+    let handle = relay(&store, listeners).spawn().await.unwrap();
 
     for (number, call) in (1..).zip([Call::Renew, Call::Read, Call::Settle, Call::Renew]) {
         store.next(call, Fault::Panic);
@@ -110,7 +108,10 @@ pub(crate) async fn a_start_that_fails_is_told_at_once(place: &Place) {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
+/// A lease that is renewed soon, and that nobody else could take.
 fn relay(store: &FaultyStore, listeners: Listeners) -> Relay {
     let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(5));
-    Relay::shared(Arc::new(store.clone()), listeners).settings(quick()).retry(backoff)
+    let (lease, delivery_timeout) = (Duration::from_secs(3), Duration::from_secs(2));
+    let settings = RelaySettings { lease, delivery_timeout, ..quick() };
+    Relay::shared(Arc::new(store.clone()), listeners).settings(settings).retry(backoff)
 }

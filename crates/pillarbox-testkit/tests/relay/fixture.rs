@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,14 +10,20 @@ use pillarbox::store::{Status, StoredEvent};
 use pillarbox::tx::sqlx::SqlxTx;
 use pillarbox::tx::{Begin, Insert, OpenTx as _};
 use pillarbox::{
-    Backoff, Cx, Envelope, EventId, Failure, Key, Listeners, MemoryStore, Outbox, Relay,
-    RelaySettings, Store,
+    Backoff, Clock, Cx, Envelope, EventId, Failure, Key, Listeners, MemoryStore, Outbox, Relay,
+    RelaySettings, Store, SystemClock, Timestamp,
 };
 use pillarbox_testkit::{Backend, MysqlBackend, OwnTx as _, PostgresBackend, SqliteBackend};
 use tokio::sync::mpsc;
 
+/// A test that waits for longer is stuck. Nothing that works needs it, on however busy a machine.
+pub(crate) const LONGEST: Duration = Duration::from_secs(180);
+
+/// How often a table is looked at that tells of nothing by itself.
+const LOOK: Duration = Duration::from_millis(5);
+
 pub(crate) enum Place {
-    Memory(MemoryStore),
+    Memory(MemoryStore, ShiftedClock),
     Sqlite(SqliteBackend),
     Mysql(Box<MysqlBackend>),
     Postgres(Box<PostgresBackend>),
@@ -24,7 +31,8 @@ pub(crate) enum Place {
 
 #[expect(clippy::unused_async, reason = "opened like the others")]
 pub(crate) async fn open_memory(_: &str) -> Option<Place> {
-    Some(Place::Memory(MemoryStore::new()))
+    let clock = ShiftedClock::default();
+    Some(Place::Memory(MemoryStore::with_clock(clock.clone()), clock))
 }
 
 pub(crate) async fn open_sqlite(test: &str) -> Option<Place> {
@@ -54,7 +62,7 @@ pub(crate) async fn open_postgres(test: &str) -> Option<Place> {
 impl Place {
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         match self {
-            Self::Memory(store) => Arc::new(store.clone()),
+            Self::Memory(store, _) => Arc::new(store.clone()),
             Self::Sqlite(backend) => backend.store(),
             Self::Mysql(backend) => backend.store(),
             Self::Postgres(backend) => backend.store(),
@@ -63,7 +71,7 @@ impl Place {
 
     pub(crate) async fn commit(&self, outbox: &Outbox, envelopes: Vec<Envelope>) -> Vec<EventId> {
         match self {
-            Self::Memory(store) => emit(outbox, store, envelopes, End::Commit).await,
+            Self::Memory(store, _) => emit(outbox, store, envelopes, End::Commit).await,
             Self::Sqlite(backend) => emit(outbox, backend.pool(), envelopes, End::Commit).await,
             Self::Mysql(backend) => emit(outbox, backend.pool(), envelopes, End::Commit).await,
             Self::Postgres(backend) => emit(outbox, backend.pool(), envelopes, End::Commit).await,
@@ -73,7 +81,7 @@ impl Place {
     /// Commits a transaction of the test's own, whose end the outbox does not see.
     pub(crate) async fn commit_unseen(&self, outbox: &Outbox, envelope: Envelope) {
         match self {
-            Self::Memory(store) => {
+            Self::Memory(store, _) => {
                 let mut own = store.open();
                 outbox.emit_envelope(&mut own, envelope).await.unwrap();
                 own.commit().unwrap();
@@ -87,7 +95,7 @@ impl Place {
     /// Commits rows as they are said to be.
     pub(crate) async fn insert(&self, insert: &Insert<'_>) {
         match self {
-            Self::Memory(store) => write(store, insert).await,
+            Self::Memory(store, _) => write(store, insert).await,
             Self::Sqlite(backend) => write(backend.pool(), insert).await,
             Self::Mysql(backend) => write(backend.pool(), insert).await,
             Self::Postgres(backend) => write(backend.pool(), insert).await,
@@ -96,7 +104,7 @@ impl Place {
 
     pub(crate) async fn roll_back(&self, outbox: &Outbox, envelopes: Vec<Envelope>) {
         match self {
-            Self::Memory(store) => emit(outbox, store, envelopes, End::Rollback).await,
+            Self::Memory(store, _) => emit(outbox, store, envelopes, End::Rollback).await,
             Self::Sqlite(backend) => emit(outbox, backend.pool(), envelopes, End::Rollback).await,
             Self::Mysql(backend) => emit(outbox, backend.pool(), envelopes, End::Rollback).await,
             Self::Postgres(backend) => emit(outbox, backend.pool(), envelopes, End::Rollback).await,
@@ -106,7 +114,7 @@ impl Place {
     /// Locks a row in a transaction of its own; `None` where the database locks no rows.
     pub(crate) async fn lock_row(&self, id: &EventId) -> Option<RowLock> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => None,
+            Self::Memory(..) | Self::Sqlite(_) => None,
             Self::Mysql(backend) => {
                 let mut tx = backend.pool().begin().await.unwrap();
                 let lock = "select seq from outbox_event where event_id = ? for update";
@@ -122,6 +130,39 @@ impl Place {
         }
     }
 
+    /// Makes these events older, and the leases on their rows.
+    pub(crate) async fn age(&self, ids: &[EventId], by: Duration) {
+        if let Self::Memory(_, clock) = self {
+            return clock.advance(by);
+        }
+        for id in ids {
+            match self {
+                Self::Memory(..) => {}
+                Self::Sqlite(backend) => backend.age(id, by).await,
+                Self::Mysql(backend) => backend.age(id, by).await,
+                Self::Postgres(backend) => backend.age(id, by).await,
+            }
+        }
+    }
+
+    /// Lets the leases of all owners lapse, as if they had died long ago.
+    pub(crate) async fn expire_owners(&self) {
+        let store = self.store();
+        wait_for(async || {
+            let members = store.members().await.unwrap();
+            for owner in members.iter().map(|member| &member.owner) {
+                match self {
+                    Self::Memory(_, clock) => clock.advance(Duration::from_secs(3600)),
+                    Self::Sqlite(backend) => backend.expire(owner).await,
+                    Self::Mysql(backend) => backend.expire(owner).await,
+                    Self::Postgres(backend) => backend.expire(owner).await,
+                }
+            }
+            members.is_empty().then_some(())
+        })
+        .await;
+    }
+
     /// The event once it has this status.
     pub(crate) async fn event_with(&self, id: &EventId, status: Status) -> StoredEvent {
         let store = self.store();
@@ -134,7 +175,7 @@ impl Place {
 
     pub(crate) async fn close(self) {
         match self {
-            Self::Memory(_) => {}
+            Self::Memory(..) => {}
             Self::Sqlite(backend) => backend.close().await,
             Self::Mysql(backend) => backend.close().await,
             Self::Postgres(backend) => backend.close().await,
@@ -154,6 +195,23 @@ impl RowLock {
             Self::Mysql(tx) => tx.rollback().await.unwrap(),
             Self::Postgres(tx) => tx.rollback().await.unwrap(),
         }
+    }
+}
+
+/// The machine's time, and as much more as a test says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShiftedClock(Arc<AtomicI64>);
+
+impl ShiftedClock {
+    fn advance(&self, by: Duration) {
+        self.0.fetch_add(i64::try_from(by.as_micros()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> Timestamp {
+        let micros = SystemClock.now().unix_micros() + self.0.load(Ordering::SeqCst);
+        Timestamp::from_unix_micros(micros)
     }
 }
 
@@ -192,6 +250,17 @@ async fn emit(
     ids
 }
 
+/// Waits until the only relay, which was told to stop, gives its shards back: it starts nothing any
+/// more.
+pub(crate) async fn until_it_leaves(store: Arc<dyn Store>) {
+    let leaving = async {
+        while !store.members().await.unwrap().is_empty() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(LONGEST, leaving).await.expect("it leaves");
+}
+
 /// Looks again and again until there is something to see.
 pub(crate) async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
@@ -200,10 +269,10 @@ pub(crate) async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
                 return found;
             }
             // Not to take the core from the relay that is waited for.
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), looking).await.expect("it comes within 20 s")
+    tokio::time::timeout(LONGEST, looking).await.expect("it comes in the end")
 }
 
 /// An event whose payload is a number, ordered by a key.
@@ -216,11 +285,12 @@ pub(crate) fn free(number: i64) -> Envelope {
     Envelope::json("test.step", &number).unwrap()
 }
 
-/// Quick enough for a test, and consistent.
+/// Quick enough for a test, and with leases and timeouts that no busy machine outlasts.
 pub(crate) fn quick() -> RelaySettings {
     RelaySettings {
-        lease: Duration::from_secs(5),
-        delivery_timeout: Duration::from_secs(2),
+        lease: Duration::from_secs(30),
+        delivery_timeout: Duration::from_secs(10),
+        drain: Duration::from_secs(60),
         margin: Duration::from_millis(100),
         poll: Duration::from_millis(20),
         sweep: Duration::from_millis(100),
@@ -293,7 +363,7 @@ pub(crate) async fn next(hears: &mut mpsc::UnboundedReceiver<i64>, count: usize)
             numbers.push(hears.recv().await.expect("the relay runs"));
         }
     };
-    let heard = tokio::time::timeout(Duration::from_secs(20), hearing).await;
-    assert!(heard.is_ok(), "only {numbers:?} came within 20 s, {count} were to come");
+    let heard = tokio::time::timeout(LONGEST, hearing).await;
+    assert!(heard.is_ok(), "only {numbers:?} came, {count} were to come");
     numbers
 }

@@ -3,12 +3,16 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{ClaimMode, Status};
 use pillarbox::tx::{Hot, Insert};
-use pillarbox::{Envelope, Hook, OwnerId, RelaySettings, Tables};
+use pillarbox::{Envelope, Hook, Outbox, OwnerId, Relay, RelaySettings, Store as _, Tables};
+use pillarbox_testkit::fake::{Call, FaultyStore, Side};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::fixture::{Place, Script, free, keyed, next, quick, relay};
+use crate::fixture::{LONGEST, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::observe::soon;
+use crate::rows::Gate;
 
 /// Nothing is found in the table by chance: the relay looks at the start, and then when it is woken.
 fn blind() -> RelaySettings {
@@ -58,18 +62,64 @@ pub(crate) async fn hot_and_cold_events_come_once_each(place: &Place) {
     assert_eq!(place.store().stats().await.unwrap().new, 0, "all of them are settled");
 }
 
-/// More at once than the lane has room for: the rest goes through the table, and nothing is lost.
+/// A thousand have places in the lane; what comes then is told as dropped, goes through the table,
+/// and is delivered all the same.
 pub(crate) async fn a_full_lane_loses_nothing(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners);
+    let (gate, mut starts) = Gate::new();
+    let probe = Probe::new();
+    let relay = relay(place, gate.listeners()).settings(lasting()).observer(probe.clone());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    place.commit(&outbox, (0..1500).map(free).collect()).await;
+    place.commit(&outbox, (0..1000).map(free).collect()).await;
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::HotDropped { .. })), 0);
+    place.commit(&outbox, (1000..1500).map(free).collect()).await;
+    soon(&probe, |seen| matches!(seen, Happening::HotDropped { events: 500 })).await;
 
-    let mut heard = next(&mut hears, 1500).await;
+    gate.open(1500);
+    let mut heard = next(&mut starts, 1500).await;
+    handle.stop().await.unwrap();
+    assert!(starts.try_recv().is_err(), "one came twice");
     heard.sort_unstable();
     assert_eq!(heard, (0..1500).collect::<Vec<_>>());
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::HotDropped { .. })), 1);
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::Hot { .. })), 1000, "from memory");
+    assert_eq!(place.store().stats().await.unwrap().new, 0, "all of them are settled");
+}
+
+/// A lease and a delivery that outlast the test.
+fn lasting() -> RelaySettings {
+    RelaySettings { lease: 2 * LONGEST, delivery_timeout: LONGEST, ..quick() }
+}
+
+/// With one worker: both wait for it, and it takes two from memory for each of the table.
+pub(crate) async fn two_of_three_are_hot_while_the_table_has_something(place: &Place) {
+    let (hot, cold) = (12, 6);
+    let (gate, mut starts) = Gate::new();
+    let probe = Probe::new();
+    let workers = 1.try_into().unwrap();
+    let settings = RelaySettings { workers, gauges_every: Duration::from_millis(20), ..lasting() };
+    let relay = relay(place, gate.listeners()).settings(settings).observer(probe.clone());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+    // The first keeps the worker busy until the others are there.
+    place.commit(&outbox, vec![free(0)]).await;
+    next(&mut starts, 1).await;
+    place.commit(&Outbox::new(), (0..cold).map(|n| free(1000 + n)).collect()).await;
+    place.commit(&outbox, (1..=hot).map(free).collect()).await;
+    let wait = (hot.unsigned_abs(), cold.unsigned_abs());
+    soon(
+        &probe,
+        |seen| matches!(seen, Happening::Counted(it) if (it.hot_depth, it.cold_depth) == wait),
+    )
+    .await;
+
+    gate.open(1 + usize::try_from(hot + cold).unwrap());
+    let order = next(&mut starts, usize::try_from(hot + cold).unwrap()).await;
+
+    let is_cold: Vec<bool> = order.iter().map(|number| *number >= 1000).collect();
+    let colds = |three: &[bool]| three.iter().filter(|is_cold| **is_cold).count();
+    assert!(is_cold.windows(3).all(|three| colds(three) == 1), "{order:?}");
     handle.stop().await.unwrap();
 }
 
@@ -157,22 +207,31 @@ pub(crate) async fn what_is_committed_during_a_stop_is_handed_over_by_rows(place
 }
 
 async fn commit_during_a_stop(place: &Place, claim: ClaimMode) {
-    let settings = RelaySettings { claim, lease: Duration::from_secs(3600), ..quick() };
+    // The stop has no time to start anything, and all it needs to finish.
+    let drain = lasting().delivery_timeout + Duration::from_secs(1);
+    let lease = Duration::from_secs(3600);
+    let settings = RelaySettings { claim, lease, drain, ..lasting() };
     let (heard, mut hears) = mpsc::unbounded_channel();
     let listeners = || Script::default().telling(heard.clone());
-    let first = relay(place, listeners()).settings(settings.clone());
+    let store = FaultyStore::new(place.store());
+    let first = Relay::new(store.clone(), listeners()).settings(settings.clone());
     let (written, is_written) = oneshot::channel();
     let (go_on, may_go_on) = std::sync::mpsc::channel();
     let hook = HeldCommit(Mutex::new(Some((written, may_go_on))));
     let outbox = first.outbox().hook(hook);
     let first = first.spawn().await.unwrap();
+    // A file has one writer at a time: it has its shards before the commit is held.
+    wait_for(async || (store.stats().await.unwrap().owned_shards > 0).then_some(())).await;
 
+    // A relay that leaves renews its lease once more, to say that it wants no shards.
+    let mut leaving = store.hold(Call::Renew, Side::Before);
     let stopping = tokio::spawn(async move {
         is_written.await.unwrap();
-        let mut stopping = tokio::spawn(first.stop());
-        let ended = tokio::time::timeout(Duration::from_millis(200), &mut stopping).await;
+        let stopping = tokio::spawn(first.stop());
+        leaving.reached().await;
+        leaving.release();
+        assert!(!stopping.is_finished(), "it waits for a commit that is under way");
         go_on.send(()).unwrap();
-        assert!(ended.is_err(), "it waits for a commit that is under way");
         stopping.await.unwrap().unwrap();
     });
     place.commit(&outbox, vec![free(1)]).await;

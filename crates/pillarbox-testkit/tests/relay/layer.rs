@@ -13,7 +13,7 @@ use pillarbox_testkit::fake::ManualClock;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
-use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay};
+use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, until_it_leaves};
 
 /// Tells its number on the way in, and a hundred more on the way out.
 fn telling(number: i64, heard: &UnboundedSender<i64>) -> impl layer::Layer + use<> {
@@ -147,7 +147,10 @@ pub(crate) async fn a_layer_that_outwaits_the_lease_reaches_no_listener(place: &
         }
     });
     let clock = ManualClock::new();
-    let relay = relay(place, listeners).clock(clock.clone());
+    // It is renewed soon after it was lost.
+    let (lease, delivery_timeout) = (Duration::from_secs(3), Duration::from_secs(2));
+    let settings = RelaySettings { lease, delivery_timeout, ..quick() };
+    let relay = relay(place, listeners).settings(settings).clock(clock.clone());
     let relay = relay.layer(layer::before(move |_| {
         if passes.fetch_add(1, Ordering::SeqCst) == 0 {
             clock.advance(Duration::from_secs(3600));
@@ -186,8 +189,7 @@ pub(crate) async fn a_stop_does_not_wait_for_what_came_too_late(place: &Place) {
     begun.notified().await;
 
     let open_later = async {
-        // By then the stop waits for the delivery.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        until_it_leaves(place.store()).await;
         gate.notify_one();
     };
     tokio::join!(handle.stop(), open_later).0.unwrap();

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use pillarbox::context::{self, Context};
 use pillarbox::observe::{Attempt, Happening, Part, Probe};
-use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, Relay};
+use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, Relay, RelaySettings};
 use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 use tokio::sync::mpsc;
 
-use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{ALWAYS, LONGEST, Place, Script, free, keyed, next, quick, relay, wait_for};
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// A happening that fits, which must come soon.
+/// A happening that fits, which must come.
 pub(crate) async fn soon(
     probe: &Probe,
     fits: impl Fn(&Happening<'static>) -> bool,
 ) -> Happening<'static> {
-    let waited = tokio::time::timeout(Duration::from_secs(20), probe.wait(fits)).await;
-    waited.unwrap_or_else(|_| panic!("it does not come within 20 s: {:#?}", probe.seen()))
+    let waited = tokio::time::timeout(LONGEST, probe.wait(fits)).await;
+    waited.unwrap_or_else(|_| panic!("it does not come: {:#?}", probe.seen()))
 }
 
 /// From entering as an owner to giving the shards back.
@@ -39,7 +39,7 @@ pub(crate) async fn a_delivery_is_seen_from_the_read_to_the_settle(place: &Place
     assert_eq!((event_id.as_ref(), number), (ids[0].as_str(), 1));
     assert_eq!(event_type.as_deref(), Some("test.step"));
     assert_eq!(route.as_deref(), Some("__GLOBAL__/test.step"));
-    assert!(lag.unwrap() < Duration::from_secs(20), "{lag:?}");
+    assert!(lag.unwrap() < LONGEST, "{lag:?}");
     let mut order: Vec<_> = probe.seen().iter().filter_map(place_in_line).collect();
     order.dedup();
     assert_eq!(order, [0, 1, 2, 3, 4, 5], "{:#?}", probe.seen());
@@ -105,7 +105,10 @@ pub(crate) async fn an_observer_that_panics_harms_no_delivery(place: &Place) {
 pub(crate) async fn trouble_with_the_database_is_seen(place: &Place) {
     let (probe, store) = (Probe::new(), FaultyStore::new(place.store()));
     let (listeners, mut hears) = Script::default().listeners();
-    let relay = Relay::new(store.clone(), listeners).settings(quick()).observer(probe.clone());
+    // The lease is renewed soon; nobody else could take it.
+    let (lease, delivery_timeout) = (Duration::from_secs(3), Duration::from_secs(2));
+    let settings = RelaySettings { lease, delivery_timeout, ..quick() };
+    let relay = Relay::new(store.clone(), listeners).settings(settings).observer(probe.clone());
     let handle = relay.spawn().await.unwrap();
     soon(&probe, |seen| matches!(seen, Happening::ShardsTaken { .. })).await;
     for call in [Call::Renew, Call::Read, Call::Settle] {

@@ -224,7 +224,7 @@ fn sqlite3(backend: &SqliteBackend, sql: &str) {
 
 fn sqlite3_client(backend: &SqliteBackend) -> Command {
     let mut command = Command::new("sqlite3");
-    command.args(["-bail", "-cmd", ".timeout 5000"]).arg(backend.file());
+    command.args(["-bail", "-cmd", ".timeout 180000"]).arg(backend.file());
     command
 }
 

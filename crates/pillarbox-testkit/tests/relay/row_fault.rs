@@ -16,8 +16,8 @@ fn relay(store: &FaultyStore, listeners: Listeners, settings: RelaySettings) -> 
 
 /// A lease that is soon over.
 fn short() -> RelaySettings {
-    let lease = Duration::from_millis(600);
-    RelaySettings { lease, delivery_timeout: lease / 3, ..by_rows() }
+    let (lease, delivery_timeout) = (Duration::from_secs(6), Duration::from_secs(2));
+    RelaySettings { lease, delivery_timeout, ..by_rows() }
 }
 
 async fn all_settled(place: &Place) {

@@ -13,7 +13,7 @@ use pillarbox::{
 };
 use pillarbox_testkit::fake::{Call, FaultyStore, Side};
 
-use crate::fixture::{Place, Script, free, keyed, next, relay, wait_for};
+use crate::fixture::{Place, Script, free, keyed, next, relay, until_it_leaves, wait_for};
 use crate::observe::soon;
 use crate::rows::{Gate, by_rows, patient};
 
@@ -80,12 +80,15 @@ pub(crate) async fn a_stop_gives_a_suspect_back_that_is_being_counted(place: &Pl
     let store = FaultyStore::new(place.store());
     let mut count = store.hold(Call::Suspect, Side::Before);
     let (listeners, mut hears) = Script::default().listeners();
-    let relay = Relay::shared(Arc::new(store), listeners).settings(patient());
+    // The stop has no time to start anything, and all it needs to finish.
+    let drain = patient().delivery_timeout + Duration::from_secs(1);
+    let settings = RelaySettings { drain, ..patient() };
+    let relay = Relay::shared(Arc::new(store), listeners).settings(settings);
     let handle = relay.spawn().await.unwrap();
     count.reached().await;
 
     let stopping = tokio::spawn(handle.stop());
-    tokio::task::yield_now().await;
+    until_it_leaves(place.store()).await;
     count.release();
     stopping.await.unwrap().unwrap();
 
@@ -157,7 +160,7 @@ async fn lease_of(place: &Place, id: &EventId) -> RowLease {
 /// The time that is left of the lease only ever grows by a renewal.
 pub(crate) async fn a_lease_is_renewed_while_its_delivery_lasts(place: &Place) {
     let (gate, mut starts) = Gate::new();
-    let (lease, delivery_timeout) = (Duration::from_secs(3), Duration::from_millis(2800));
+    let (lease, delivery_timeout) = (Duration::from_secs(9), Duration::from_secs(8));
     let settings = RelaySettings { lease, delivery_timeout, ..by_rows() };
     let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
     place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;

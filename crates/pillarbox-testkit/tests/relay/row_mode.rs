@@ -6,7 +6,7 @@ use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{ClaimMode, Join, Lease, Mode, Order, Status, Take};
 use pillarbox::{ErrorKind, Listeners, Outbox, OwnerId, RelaySettings};
 
-use crate::fixture::{Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{LONGEST, Place, Script, free, keyed, next, quick, relay, wait_for};
 use crate::observe::soon;
 use crate::rows::by_rows;
 
@@ -106,7 +106,7 @@ pub(crate) async fn the_owner_of_the_lowest_shard_purges(place: &Place) {
 
     // Gauges come as often as purges, give or take a half: by the tenth, a purge had its turn.
     let counting = probe.wait_many(10, |seen| matches!(seen, Happening::Counted(_)));
-    tokio::time::timeout(Duration::from_secs(20), counting).await.unwrap();
+    tokio::time::timeout(LONGEST, counting).await.unwrap();
     assert!(store.event(&ids[0]).await.unwrap().is_some(), "it was not its turn");
     store.leave(&other).await.unwrap();
     soon(&probe, |seen| matches!(seen, Happening::Purged { kind: "done", rows: 1 })).await;
@@ -115,7 +115,8 @@ pub(crate) async fn the_owner_of_the_lowest_shard_purges(place: &Place) {
 
 /// The second relay comes by its share of the shards, though no delivery depends on it.
 pub(crate) async fn a_newcomer_is_given_shards(place: &Place) {
-    let settings = RelaySettings { lease: Duration::from_secs(3), ..by_rows() };
+    let (lease, delivery_timeout) = (Duration::from_secs(6), Duration::from_secs(2));
+    let settings = RelaySettings { lease, delivery_timeout, ..by_rows() };
     let store = place.store();
     let start = async || {
         let (listeners, hears) = Script::default().listeners();

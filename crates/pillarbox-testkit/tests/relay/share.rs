@@ -7,7 +7,7 @@ use std::time::Duration;
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelayHandle, RelaySettings, Store};
 use tokio::sync::{Notify, mpsc};
 
-use crate::fixture::{Place, keyed, quick, relay, wait_for};
+use crate::fixture::{LONGEST, Place, keyed, quick, relay, wait_for};
 
 const KEYS: i64 = 40;
 
@@ -60,7 +60,7 @@ impl<'a> Fleet<'a> {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), emitting).await.expect("it comes to its end");
+        tokio::time::timeout(LONGEST, emitting).await.expect("it comes to its end");
     }
 
     /// Every event has come once, and those of a key in order.
@@ -71,7 +71,7 @@ impl<'a> Fleet<'a> {
                 self.got.push(self.hears.recv().await.expect("the fleet has an ear"));
             }
         };
-        let all = tokio::time::timeout(Duration::from_secs(20), hearing).await;
+        let all = tokio::time::timeout(LONGEST, hearing).await;
         assert!(all.is_ok(), "{} of {count} came", self.got.len());
         let mut newest: HashMap<i64, i64> = HashMap::new();
         for (relay, number) in &self.got {
@@ -102,7 +102,8 @@ async fn is_fair(store: &dyn Store, relays: usize) -> bool {
 
 /// The first gives a part of its shards to the second, under load.
 pub(crate) async fn two_relays_come_to_share_the_load_without_a_duplicate(place: &Place) {
-    let settings = RelaySettings { lease: Duration::from_secs(3), ..quick() };
+    let (lease, delivery_timeout) = (Duration::from_secs(6), Duration::from_secs(3));
+    let settings = RelaySettings { lease, delivery_timeout, ..quick() };
     let mut fleet = Fleet::new(place, settings);
     let store = place.store();
     let first = fleet.start(1).await;
@@ -180,8 +181,7 @@ fn patient() -> RelaySettings {
 
 /// A rolling restart under load.
 pub(crate) async fn four_relays_restarted_one_by_one_deliver_once_and_in_order(place: &Place) {
-    let settings = RelaySettings { lease: Duration::from_secs(5), ..quick() };
-    let mut fleet = Fleet::new(place, settings);
+    let mut fleet = Fleet::new(place, quick());
     let store = place.store();
     let mut relays = Vec::new();
     for number in 0..4 {

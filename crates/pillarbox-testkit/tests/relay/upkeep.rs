@@ -12,7 +12,7 @@ use pillarbox::{
 use pillarbox_testkit::fake::ManualClock;
 use tokio::sync::Semaphore;
 
-use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{ALWAYS, LONGEST, Place, Script, free, keyed, next, quick, relay, wait_for};
 use crate::observe::soon;
 
 /// So short that a test need not wait for it.
@@ -81,7 +81,7 @@ pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(place: &Place) {
 
     // Gauges come as often as purges, give or take a half: by the tenth, a purge had its turn.
     let counting = probe.wait_many(10, |seen| matches!(seen, Happening::Counted(_)));
-    tokio::time::timeout(Duration::from_secs(20), counting).await.unwrap();
+    tokio::time::timeout(LONGEST, counting).await.unwrap();
     assert!(store.event(&id).await.unwrap().is_some(), "it was not its turn");
     store.leave(&other).await.unwrap();
     soon(&probe, |seen| matches!(seen, Happening::Purged { kind: "done", rows: 1 })).await;
@@ -90,7 +90,7 @@ pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(place: &Place) {
 
 /// As many batches as it needs.
 pub(crate) async fn a_purge_goes_batch_by_batch_to_its_end(place: &Place) {
-    deliver(place, 25).await;
+    let ids = deliver(place, 25).await;
     let (probe, clock, store) = (Probe::new(), ManualClock::new(), place.store());
     let purge_batch = 10.try_into().unwrap();
     let settings =
@@ -99,7 +99,7 @@ pub(crate) async fn a_purge_goes_batch_by_batch_to_its_end(place: &Place) {
     let mut tick = upkeep.observer(probe.clone()).tick().unwrap();
 
     // By the database's clock, every row is past its retention then.
-    tokio::time::sleep(MOMENT * 20).await;
+    place.age(&ids, AGES).await;
     clock.advance(AGES);
     tick.turn().await.unwrap();
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::clock::SystemClock;
+use crate::observe::Probe;
 
 /// Holds the first shard only.
 #[derive(Debug)]
@@ -69,6 +70,25 @@ fn a_transaction_has_places_for_all_of_its_events_or_for_none() {
 }
 
 #[test]
+fn only_what_finds_no_place_is_told_as_dropped() {
+    let (lane, _events) = HotLane::new(3);
+    let probe = Probe::new();
+    lane.open(Host { observers: Observers::default().and(probe.clone()), ..host() });
+    let _held = lane.reserve(&[free(), keyed()]).unwrap();
+    assert!(probe.seen().is_empty(), "these have places");
+
+    // The delayed one asks for no place.
+    let later = free().deliver_after(Duration::from_secs(1));
+    assert!(lane.reserve(&[free(), later.clone(), free()]).is_none());
+    assert_eq!(probe.seen(), [Happening::HotDropped { events: 2 }]);
+
+    assert!(lane.reserve(&[later]).is_none());
+    lane.close();
+    assert!(lane.reserve(&[free(), free()]).is_none());
+    assert_eq!(probe.seen().len(), 1, "nothing else was to go hot");
+}
+
+#[test]
 fn a_crowd_with_keys_goes_through_the_table() {
     let (lane, _events) = open(1000);
     let crowd = vec![keyed(); MOST_KEYED + 1];
@@ -83,9 +103,11 @@ fn a_crowd_with_keys_goes_through_the_table() {
 fn large_payloads_fill_the_lane_before_their_number_does() {
     let (lane, _events) = open(1000);
     let large = || Envelope::json("report.made", &"x".repeat(1_000_000)).unwrap();
-    let held: Vec<_> = (0..40).map_while(|_| lane.reserve(&[large()])).collect();
+    let mut held: Vec<_> = (0..40).map_while(|_| lane.reserve(&[large()])).collect();
 
     assert_eq!(held.len(), MOST_BYTES / 1_000_002);
+    held.pop();
+    assert!(lane.reserve(&[large()]).is_some(), "as much room as one has left");
 }
 
 #[test]

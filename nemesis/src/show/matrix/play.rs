@@ -20,7 +20,7 @@ use crate::process::{Process, Program};
 use crate::show::wait;
 
 /// How long a point may keep us waiting, and a backlog of some fifty events.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A case under way.
 pub(super) struct Play {

@@ -54,7 +54,7 @@ pub(super) async fn run(stage: &Stage, kills: u64) -> Result<Vec<Finding>> {
     writer.kill().await?;
     let drained = drain(stage).await?;
     let kinds = vec![Kind::Kill];
-    let script = Script { relays, kinds, crashed: None, replayed: None, is_long: true };
+    let script = Script { relays, kinds, crashed: None, replayed: None };
     let outcome = Outcome::of(stage, script, torment, drained).await?;
     let busy = outcome.busy_kills();
     let mut found = outcome.findings();

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::Result;
 use crate::bank::Bank;
 use crate::log::{Entry, Log};
-use crate::show::Stage;
+use crate::show::{PATIENCE, Stage, now};
 
 /// How long between two replays.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -33,8 +33,9 @@ impl Operator {
     pub(super) fn start(stage: &Stage, over: &Arc<AtomicBool>) -> Result<AtWork> {
         let (operator, over) = (Self::new(stage)?, Arc::clone(over));
         Ok(AtWork(tokio::spawn(async move {
-            let mut replayed = 0;
-            while !over.load(Ordering::Relaxed) {
+            let (mut replayed, give_up) = (0, now() + PATIENCE);
+            // On a busy machine it takes a while until something was given up.
+            while !over.load(Ordering::Relaxed) || (replayed == 0 && now() < give_up) {
                 tokio::time::sleep(PAUSE).await;
                 // A server that is away is asked again.
                 replayed += operator.replay().await.unwrap_or(0);

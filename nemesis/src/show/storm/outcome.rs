@@ -23,7 +23,12 @@ const SLACK: Duration = Duration::from_secs(10);
 const SLOWEST: u64 = 20;
 
 /// Below that there was nothing but errors. Every other one may meet a server that is away.
-const LEAST_WELL: u64 = 50;
+pub(super) const LEAST_WELL: u64 = 50;
+
+/// How many of a hundred ended as they should.
+pub(super) fn share(well: u64, ill: u64) -> u64 {
+    100 * well / (well + ill).max(1)
+}
 
 /// How the end of it went.
 pub(in crate::show) struct Drained {
@@ -43,7 +48,6 @@ pub(in crate::show) struct Script {
     pub(in crate::show) crashed: Option<usize>,
     /// `None` where there was no operator.
     pub(in crate::show) replayed: Option<usize>,
-    pub(in crate::show) is_long: bool,
 }
 
 pub(in crate::show) struct Outcome {
@@ -125,7 +129,7 @@ impl Outcome {
             None => Finding::told("kills of the server", "none that is ours to kill"),
         });
         let (well, ill) = self.report.tried;
-        let share = 100 * well / (well + ill).max(1);
+        let share = share(well, ill);
         let goal = format!(">= {LEAST_WELL}");
         found.push(
             Finding::meaningful(
@@ -164,8 +168,7 @@ impl Outcome {
         let Report { duplicates, unexplained, worst, fenced, .. } = self.report;
         let bound = MAX_UNSETTLED as usize;
         let late = "late verdicts fenced";
-        // In a short storm, no pause may fall where there is something to fence.
-        let must_fence = self.script.is_long && self.script.kinds.contains(&Kind::Pause);
+        let must_fence = self.script.kinds.contains(&Kind::Pause);
         let fenced =
             if must_fence { Finding::fired(late, fenced) } else { Finding::told(late, fenced) };
         vec![
@@ -193,7 +196,7 @@ impl Outcome {
             Finding::told("takeover after a kill, p99, in ms", self.takeover_p99().as_millis())
                 .key("takeover_p99_ms"),
             Finding::told("events that waited after the last fault", left).key("left"),
-            Finding::promise(
+            Finding::speed(
                 "delivered after the last fault, in ms",
                 took.as_millis(),
                 &format!("<= {}", bound.as_millis()),
@@ -234,7 +237,7 @@ mod tests {
     use crate::table::Verdict;
 
     fn script(kinds: Vec<Kind>, count: usize) -> Script {
-        Script { relays: 1, kinds, crashed: Some(count), replayed: Some(count), is_long: true }
+        Script { relays: 1, kinds, crashed: Some(count), replayed: Some(count) }
     }
 
     /// Nothing wrong, and a kill.
@@ -257,8 +260,7 @@ mod tests {
     }
 
     fn bad(outcome: &Outcome) -> Vec<(&'static str, Verdict)> {
-        let is_bad = |it: &Finding| matches!(it.verdict, Verdict::Broken | Verdict::Void);
-        let bad = outcome.findings().into_iter().filter(is_bad);
+        let bad = outcome.findings().into_iter().filter(|it| it.verdict.is_bad());
         bad.map(|it| (it.key.unwrap_or_default(), it.verdict)).collect()
     }
 
@@ -292,14 +294,14 @@ mod tests {
             ..well()
         };
 
-        let (void, broken): (Vec<_>, Vec<_>) =
-            bad(&outcome).into_iter().partition(|(_, verdict)| *verdict == Verdict::Void);
-        let keys = |found: Vec<(&'static str, Verdict)>| -> Vec<&str> {
-            found.into_iter().map(|(key, _)| key).collect()
+        let bad = bad(&outcome);
+        let keys = |verdict| -> Vec<&str> {
+            bad.iter().filter(|it| it.1 == verdict).map(|(key, _)| *key).collect()
         };
 
         let not_done = ["kills", "stops", "replays", "server_kills", "well_percent", "fenced"];
-        assert_eq!(keys(void), not_done);
+        assert_eq!(keys(Verdict::Void), not_done);
+        assert_eq!(keys(Verdict::Missed), ["drained_ms"]);
         let promises = [
             "lost",
             "ghosts",
@@ -313,11 +315,10 @@ mod tests {
             "early",
             "unexplained",
             "duplicates_of_one_fault",
-            "drained_ms",
             "memory_kib",
             "threads",
             "files",
         ];
-        assert_eq!(keys(broken), promises);
+        assert_eq!(keys(Verdict::Broken), promises);
     }
 }

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -6,7 +7,8 @@ use metrics::{
 };
 
 use super::*;
-use crate::observe::Part;
+use crate::id::{OwnerId, Seq};
+use crate::observe::{Part, name};
 
 /// Keeps every value under its name and labels.
 #[derive(Clone, Default)]
@@ -53,6 +55,14 @@ impl Notebook {
 
     fn value(&self, key: &str) -> Option<f64> {
         self.0.lock().unwrap().get(key).copied()
+    }
+
+    /// The names of the counters that have counted one, in order.
+    fn counted(&self) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        let names = lines.iter().filter_map(|(key, value)| Some((key.split('{').next()?, value)));
+        let counters = names.filter(|(name, _)| name.ends_with("_total"));
+        counters.inspect(|it| assert_eq!(*it.1, 1.0)).map(|it| it.0.to_owned()).collect()
     }
 }
 
@@ -150,31 +160,84 @@ fn a_row_that_is_no_event_has_a_label_of_its_own() {
 }
 
 #[test]
+fn each_end_of_a_delivery_has_counters_of_its_own() {
+    let (delay, why) = (Duration::from_secs(1), "no");
+    let of = |end: fn(Attempt<'static>, Duration, &'static str) -> Happening<'static>| {
+        see(&Metrics::new(), &[end(attempt("a/b"), delay, why)]).counted()
+    };
+
+    let delivered = of(|attempt, _, _| Happening::Delivered(attempt));
+    let retried =
+        of(|attempt, delay, why| Happening::Retried { attempt, delay, error: why.into() });
+    let deferred =
+        of(|attempt, delay, why| Happening::Deferred { attempt, delay, error: why.into() });
+    let dead = of(|attempt, _, why| Happening::Dead { attempt, error: why.into() });
+    let held = of(|attempt, _, why| Happening::Held { attempt, error: why.into() });
+
+    assert_eq!(delivered, [name::PROCESSED, name::SUCCESS]);
+    assert_eq!(retried, [name::PROCESSED, name::FAILURE, name::RETRY]);
+    assert_eq!(deferred, [name::DEFERRED]);
+    assert_eq!(dead, [name::PROCESSED, name::DEAD, name::FAILED_PERMANENT]);
+    assert_eq!(held, dead);
+}
+
+#[test]
 fn the_rest_is_counted_by_store() {
     let gauges = Gauges {
-        pending: 7,
-        held_keys: 2,
+        pending: 21,
+        retry: 22,
+        dead: 23,
+        held_keys: 24,
         oldest_lag: Duration::from_millis(1500),
-        ..Gauges::default()
+        owners: 25,
+        owned_shards: 26,
+        own_shards: 27,
+        hot_depth: 28,
+        cold_depth: 29,
     };
+    let owner = || Cow::Owned(OwnerId::generate());
 
     let seen = see(
         &Metrics::new(),
         &[
             Happening::Counted(gauges),
+            Happening::Hot { events: 2 },
             Happening::HotDropped { events: 3 },
             Happening::Read { rows: 4 },
             Happening::Purged { kind: "done", rows: 5 },
+            Happening::Settled { rows: 6, took: Duration::from_millis(7) },
+            Happening::ShardsTaken { owner: owner(), shards: 8, lapsed: 1 },
+            Happening::LeaseLost { owner: owner() },
+            Happening::Fenced { event_id: "e".into() },
             Happening::mishap(Part::Read, "gone"),
+            Happening::VerdictRefused { seq: Seq(1), error: "no".into() },
         ],
     );
 
     let of_store = |name: &str| seen.value(&format!("{name}{{store=outbox}}"));
-    assert_eq!(of_store("outbox_pending_total"), Some(7.0));
-    assert_eq!(of_store("outbox_held_keys"), Some(2.0));
-    assert_eq!(of_store("outbox_lag_oldest_ms"), Some(1500.0));
-    assert_eq!(of_store("outbox_enqueue_hot_dropped_total"), Some(3.0));
-    assert_eq!(of_store("outbox_enqueue_cold_total"), Some(4.0));
+    for (name, value) in [
+        (name::HOT, 2.0),
+        (name::HOT_DROPPED, 3.0),
+        (name::COLD, 4.0),
+        (name::SETTLED, 6.0),
+        (name::SETTLE_DURATION, 7.0),
+        (name::SHARDS_TAKEN, 8.0),
+        (name::LEASE_LOST, 1.0),
+        (name::FENCED, 1.0),
+        (name::PENDING, 21.0),
+        (name::RETRY_EVENTS, 22.0),
+        (name::DEAD_EVENTS, 23.0),
+        (name::HELD_KEYS, 24.0),
+        (name::OLDEST_LAG, 1500.0),
+        (name::OWNERS, 25.0),
+        (name::OWNED_SHARDS, 26.0),
+        (name::OWN_SHARDS, 27.0),
+        (name::HOT_DEPTH, 28.0),
+        (name::COLD_DEPTH, 29.0),
+    ] {
+        assert_eq!(of_store(name), Some(value), "{name}");
+    }
     assert_eq!(seen.value("outbox_purged_rows_total{store=outbox,kind=done}"), Some(5.0));
     assert_eq!(seen.value("outbox_errors_total{store=outbox,part=read}"), Some(1.0));
+    assert_eq!(seen.value("outbox_errors_total{store=outbox,part=verdict}"), Some(1.0));
 }

@@ -154,3 +154,92 @@ impl Line {
         self.hot.iter().chain(&self.table).chain(&self.suspects).map(|waiting| &waiting.tenure)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::{SystemClock, Timestamp, instant};
+    use crate::hot::{Host, HotLane, Mail, Pledge};
+    use crate::id::{OwnerId, Seq, ShardId, Token};
+    use crate::observe::Observers;
+    use crate::store::Status;
+    use crate::tx::Place;
+
+    fn event() -> Envelope {
+        Envelope::json("test.step", &1).unwrap()
+    }
+
+    fn cold(lapsed: bool) -> Waiting {
+        let row = Pending {
+            seq: Seq(1),
+            shard: ShardId(0),
+            key: None,
+            token: Token(1),
+            status: Status::New,
+            attempts: 0,
+            due_in: Duration::ZERO,
+            lapsed,
+            behind: false,
+            event: Ok(event()),
+        };
+        let until = Deadline::after(&SystemClock, Duration::from_secs(60));
+        Waiting::claimed(row, until, instant())
+    }
+
+    /// So many from memory.
+    fn hot(count: usize) -> Vec<Waiting> {
+        let (lane, mut mail) = HotLane::new(100);
+        lane.open(Host {
+            owner: OwnerId::generate(),
+            lease: Duration::from_secs(60),
+            clock: Arc::new(SystemClock),
+            observers: Observers::default(),
+            shards: None,
+        });
+        let sent = vec![event(); count];
+        let occurred_at = Timestamp::from_unix_micros(0);
+        let place = Place { seq: Seq(2), shard: ShardId(0), occurred_at, is_next: true };
+        let reservation = lane.reserve(&sent).unwrap();
+        Pledge::new(lane, reservation, vec![Some(place); count], &sent).keep(&sent);
+        let leased = std::iter::from_fn(|| match mail.try_next()? {
+            Mail::Leased(event) => Some(Waiting::hot(event, instant())),
+            other => panic!("{other:?}"),
+        });
+        leased.collect()
+    }
+
+    /// Where the next ones come from: hot, table or suspect.
+    fn drawn(line: &mut Line) -> String {
+        let kind = |it: Waiting| match () {
+            () if it.is_hot() => 'h',
+            () if it.is_suspect() => 's',
+            () => 't',
+        };
+        std::iter::from_fn(|| line.next().map(kind)).collect()
+    }
+
+    #[test]
+    fn two_of_three_are_hot_while_the_table_has_something() {
+        let mut line = Line::default();
+        hot(9).into_iter().for_each(|it| line.push(it));
+        (0..3).for_each(|_| line.push(cold(false)));
+        line.push(cold(true));
+
+        assert_eq!(drawn(&mut line), "shhthhthhthhh");
+    }
+
+    #[test]
+    fn neither_waits_for_the_other_when_that_has_nothing() {
+        let mut line = Line::default();
+        (0..3).for_each(|_| line.push(cold(false)));
+        assert_eq!(drawn(&mut line), "ttt");
+
+        hot(5).into_iter().for_each(|it| line.push(it));
+        assert_eq!(drawn(&mut line), "hhhhh");
+        (0..2).for_each(|_| line.push(cold(false)));
+        hot(3).into_iter().for_each(|it| line.push(it));
+        assert_eq!(drawn(&mut line), "hhtht", "from the beginning");
+    }
+}

@@ -19,7 +19,9 @@ async fn a_row_that_moved_under_its_token_is_settled() {
 
     for verdict in [Verdict::Done, Verdict::Delete] {
         let (owner, row) = leased_row(&place).await;
-        place.run("begin; update plan_outbox_event set locked_until = now() + interval '9s'").await;
+        place
+            .run("begin; update plan_outbox_event set locked_until = now() + interval '9 hours'")
+            .await;
         let settle = SettleRows {
             owner,
             verdicts: vec![RowVerdict { row, verdict: verdict.clone(), settled_by: None }],
@@ -43,7 +45,7 @@ async fn leased_row(place: &Place) -> (OwnerId, RowLease) {
     place
         .run(&format!(
             "insert into plan_outbox_event (event_type, payload, locked_by, locked_until, lock_token)
-            values ('order.placed', '{{}}', '{owner}', now() + interval '5s', 1)"
+            values ('order.placed', '{{}}', '{owner}', now() + interval '5 hours', 1)"
         ))
         .await;
     let row = sqlx::query_as("select shard, seq from plan_outbox_event");
