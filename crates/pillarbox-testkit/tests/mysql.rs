@@ -213,12 +213,17 @@ async fn a_user_without_ddl_rights_migrates_up_to_date_tables(backend: &MysqlBac
 
     let current = store.migrate().await;
     let layout = store.layout().await;
+    let marked = store.mark_seq().await;
+    backend.run("update outbox_setting set newest_seq = 7").await.unwrap();
+    let behind = store.layout().await;
     backend.run("delete from outbox_migration").await.unwrap();
     let outdated = store.migrate().await;
     backend.run(&format!("drop user '{user}'")).await.unwrap();
 
     current.unwrap();
     layout.unwrap();
+    marked.unwrap();
+    assert_eq!(behind.unwrap_err().kind(), ErrorKind::Configuration);
     let refused = outdated.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Schema, "{refused}");
     assert!(refused.to_string().contains("run `migrate` once as"), "{refused}");

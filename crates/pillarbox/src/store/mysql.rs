@@ -33,7 +33,13 @@ use crate::table::{TablePrefix, Tables};
 /// Keeps events in MariaDB 10.6 or newer, or in MySQL 8.0.17 or newer.
 ///
 /// The tables are in the database that the URL names. TiDB is refused: nothing of this was tried
-/// on it. The binary log, where there is one, must be `MIXED` or `ROW`.
+/// on it. The binary log, where there is one, must be `MIXED` or `ROW`. Where several servers take
+/// writes (Galera, group replication in multi-primary mode), all writers of events must use the same
+/// one: `seq` grows on each server by itself, so that order per key would be lost.
+///
+/// # Rights
+/// A user needs `select`, `insert`, `update` and `delete` on the tables. The right to create tables and
+/// procedures is needed only while [`migrate`](Store::migrate) has something to do.
 ///
 /// # Transactions that the server ends
 /// A deadlock or a DDL statement ends a transaction, and what follows commits by itself. An emit

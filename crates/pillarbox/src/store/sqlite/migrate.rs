@@ -104,3 +104,35 @@ pub(super) async fn mode(store: &SqliteStore, tx: &mut PooledTx<Sqlite>) -> Resu
     let (claim, ordered): (String, String) = (row.try_get("claim")?, row.try_get("ordered")?);
     schema::mode(&claim, &ordered)
 }
+
+#[cfg(test)]
+mod tests {
+    use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::store::Store as _;
+    use crate::table::TablePrefix;
+
+    #[tokio::test]
+    async fn a_read_only_file_is_migrated_where_nothing_is_to_be_done() {
+        let file = std::env::temp_dir().join(format!("pillarbox-ro-{}.db", std::process::id()));
+        let writing = SqliteStore::connect(&format!("sqlite://{}", file.display())).await.unwrap();
+        writing.migrate().await.unwrap();
+        let options = SqliteConnectOptions::new().filename(&file).read_only(true);
+        let reading = SqliteStore::new(SqlitePoolOptions::new().connect_lazy_with(options));
+
+        let current = reading.migrate().await;
+        let missing = reading.clone().prefix(TablePrefix::new("no_").unwrap()).migrate().await;
+
+        reading.pool.close().await;
+        writing.pool.close().await;
+        for end in ["", "-wal", "-shm"] {
+            std::fs::remove_file(format!("{}{end}", file.display())).ok();
+        }
+        current.unwrap();
+        let refused = missing.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Schema, "{refused}");
+        assert!(refused.to_string().contains("run `migrate` once as"), "{refused}");
+    }
+}

@@ -36,7 +36,7 @@ const WAYS: &[(&str, &str)] = &[
     (admin::DEAD_LETTERS_NEWEST_FIRST, DEAD),
     (admin::DEAD_LETTERS_OLDEST_FIRST, DEAD),
     (admin::COUNT_DEAD, DEAD),
-    (admin::PLACES, BY_ID),
+    (admin::PLACES, "USING COVERING INDEX sqlite_autoindex_outbox_event_1 (event_id=?)"),
     (admin::PICK, BY_SEQ),
     (admin::NOTE, BY_SEQ),
     (admin::REPLAY, BY_SEQ),
