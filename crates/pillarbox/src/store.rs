@@ -25,8 +25,8 @@ pub use async_trait::async_trait;
 pub use self::claim::{Claim, RenewRows, RowLease, RowVerdict, SettleRows};
 pub use self::mode::{ClaimMode, Mode, Order};
 pub use self::operate::{
-    Action, AuditEntry, Cursor, DeadLetter, Direction, FAILED_PERMANENT, Filter, List, MAX_BATCH,
-    Operation, SEND_FAILED,
+    Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, FAILED_PERMANENT, Filter, List,
+    MAX_BATCH, Operated, Operation, SEND_FAILED, Target,
 };
 pub use self::purge::{Purge, PurgeKind};
 pub use self::stats::{Breakdown, MAX_TYPES, ShardStats, Stats, TypeStats};
@@ -75,8 +75,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Creates or updates the tables. Safe from many processes at once, and after a kill.
     async fn migrate(&self) -> Result<()>;
 
-    /// Checks that the tables are there, fit this library, and can be written.
+    /// Checks that the tables are there, fit this library, and can be written, and that `seq` is
+    /// not behind what was [marked](Self::mark_seq): then it is refused with
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration), and the message has the
+    /// statement that sets it right. Where the database does not tell how far it has counted, that
+    /// is not checked.
     async fn layout(&self) -> Result<Layout>;
+
+    /// Persists how far `seq` has come, if that is further than before. The relay that purges calls
+    /// it with every round; a writer never does.
+    async fn mark_seq(&self) -> Result<()>;
 
     /// Sets how rows are claimed and ordered. Refused with
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) while an owner's lease lives;
@@ -96,7 +104,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn members(&self) -> Result<Vec<Member>>;
 
     /// Removes owners whose lease has lapsed and takes shards without an owner, all in one
-    /// transaction. A shard that is this owner's and not in `held` counts as free: the answer to
+    /// transaction. A lease that ends later than twice its length from now was written by a clock
+    /// that was ahead: it counts as lapsed, and the leases that its owner has on rows end. A shard that is this owner's and not in `held` counts as free: the answer to
     /// an earlier take was lost. Takes nothing for an owner that is not entered.
     async fn take(&self, take: &Take) -> Result<Vec<Holding>>;
 
@@ -163,14 +172,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Counts dead letters and held events.
     async fn count_dead(&self, filter: &Filter) -> Result<u64>;
 
-    /// Replays, skips or discards events, and says which it could be done to. Those that are not
-    /// in the state for it are left alone.
+    /// Replays, skips or discards events, and says how many of them are dead letters or held, and
+    /// which were changed. Those that are not in the state for it are left alone. A target that is
+    /// a `seq` MUST be found whatever the id of its row looks like.
     ///
     /// The relay finds them at its next sweep, or at once after a wake.
-    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>>;
+    async fn operate(&self, operation: &Operation) -> Result<Operated>;
 
-    /// What failed and was done about one event, oldest first; the newest [`MAX_BATCH`] entries.
-    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>>;
+    /// What failed and was done about the event with this id, oldest first; the newest
+    /// [`MAX_BATCH`] entries. The id is a text, for a row may have one that is no [`EventId`].
+    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>>;
 
     /// Deletes up to `limit` rows that are done with. Never a pending or held one, except for
     /// [`PurgeKind::Any`], which is refused unless nobody delivers from the tables.

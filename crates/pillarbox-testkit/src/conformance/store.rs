@@ -1,5 +1,6 @@
 //! Cases of the [`Store`](pillarbox::Store) contract.
 
+pub mod ahead;
 pub mod audit;
 pub mod breakdown;
 pub mod cancellation;
@@ -15,6 +16,7 @@ pub mod lease;
 pub mod members;
 pub mod migrate;
 pub mod mode;
+pub mod odd_id;
 pub mod operate;
 pub mod operators;
 pub mod order;
@@ -67,6 +69,16 @@ macro_rules! store_conformance {
                 shards_in_hand_are_not_taken_again,
                 shards_whose_take_was_not_answered_are_taken_again,
                 a_release_of_an_old_epoch_frees_nothing,
+            }
+            ahead {
+                shards_are_taken_over,
+                the_owner_is_not_alive,
+                the_mode_can_be_changed,
+                a_renewal_makes_the_lease_sound,
+                a_small_step_back_changes_nothing,
+                claimed_rows_are_due_after_the_takeover,
+                hot_rows_are_due_after_the_takeover,
+                rows_of_the_living_stay_leased,
             }
             fence {
                 a_verdict_after_a_takeover_changes_nothing,
@@ -204,6 +216,12 @@ macro_rules! store_conformance {
                 a_skipped_event_frees_its_key,
                 a_discarded_event_frees_its_key_and_its_id,
                 an_operation_names_what_it_was_done_to,
+                an_event_is_found_by_its_seq,
+                what_is_found_and_left_alone_is_counted,
+            }
+            odd_id {
+                a_held_event_is_operated_on_by_its_seq,
+                a_walk_leaves_none_out,
             }
             dead_letters {
                 only_dead_and_held_events_are_listed,
@@ -291,6 +309,7 @@ macro_rules! store_conformance {
             }
             migrate {
                 migrating_again_changes_nothing,
+                migrating_again_waits_for_nobody,
                 ten_at_once_succeed,
                 missing_tables_are_a_schema_error,
                 newer_tables_are_a_schema_error,
@@ -312,6 +331,7 @@ macro_rules! store_conformance {
             seq {
                 seq_grows_with_every_insert,
                 a_deleted_seq_is_never_used_again,
+                a_seq_that_was_set_back_is_refused,
             }
             payload {
                 any_event_comes_back_as_it_went,

@@ -67,6 +67,8 @@ create table if not exists {p}outbox_event (
 create table if not exists {p}outbox_owner (
     owner varchar(36) character set ascii collate ascii_bin not null primary key,
     lease_until datetime(6) not null,
+    -- Microseconds. A lease that ends much later was written by a clock that was ahead.
+    lease_length bigint not null,
     wants smallint not null
 ) engine = innodb character set utf8mb4 collate {nopad};
 
@@ -92,6 +94,8 @@ create table if not exists {p}outbox_setting (
     claim varchar(16) not null,
     shards smallint not null,
     ordered varchar(16) not null,
+    -- How far `seq` had come when it was last looked at: a counter behind it was set back.
+    newest_seq bigint not null default 0,
     constraint {p}outbox_setting_is_one check (id = 1)
 ) engine = innodb character set utf8mb4 collate {nopad};
 insert ignore into {p}outbox_setting (id, claim, shards, ordered) values (1, 'shards', 64, 'key');

@@ -65,6 +65,8 @@ create index {p}outbox_event_dead on {p}outbox_event (done_at, seq, status)
 create table {p}outbox_owner (
     owner text primary key,
     lease_until integer not null,
+    -- A lease that ends much later than this was written by a clock that was ahead.
+    lease_length integer not null,
     wants integer not null
 ) strict, without rowid;
 
@@ -79,7 +81,9 @@ create table {p}outbox_setting (
     id integer primary key check (id = 1),
     claim text not null,
     shards integer not null,
-    ordered text not null
+    ordered text not null,
+    -- How far `seq` had come when it was last looked at: a counter behind it was set back.
+    newest_seq integer not null default 0
 ) strict;
 insert into {p}outbox_setting (id, claim, shards, ordered) values (1, 'shards', 1, 'key');
 

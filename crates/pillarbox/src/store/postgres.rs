@@ -27,8 +27,8 @@ use self::bell::PostgresBell;
 use self::own::OwnPool;
 use super::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
+    RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -38,6 +38,11 @@ use crate::table::{TablePrefix, Tables};
 /// Keeps events in PostgreSQL 13 or newer.
 ///
 /// The tables are in the first schema of the connection's `search_path`.
+///
+/// # Rights
+/// A role needs `select`, `insert`, `update` and `delete` on the tables. With `select` on the sequence
+/// `outbox_event_seq_seq` it also notices a `seq` that was set back; without, it does not look. The
+/// right to create tables is needed only while [`migrate`](Store::migrate) has something to do.
 ///
 /// # Examples
 /// ```no_run
@@ -198,6 +203,10 @@ impl Store for PostgresStore {
         migrate::layout(self).await
     }
 
+    async fn mark_seq(&self) -> Result<()> {
+        migrate::mark_seq(self).await
+    }
+
     async fn configure(&self, mode: &Mode) -> Result<()> {
         migrate::configure(self, *mode).await
     }
@@ -290,11 +299,11 @@ impl Store for PostgresStore {
         admin::count_dead(self, filter).await
     }
 
-    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>> {
+    async fn operate(&self, operation: &Operation) -> Result<Operated> {
         admin::operate(self, operation).await
     }
 
-    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
+    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
         admin::trail(self, id).await
     }
 

@@ -26,6 +26,8 @@ const BY_SHARD: &[&str] = &["plan_outbox_event_pending"];
 const BY_SHARD_AND_KEY: &[&str] = &["plan_outbox_event_pending", "plan_outbox_event_key"];
 const DONE_BY_TIME: &[&str] = &["plan_outbox_event_done", BITMAP];
 const DEAD_BY_TIME: &[&str] = &["plan_outbox_event_dead", BITMAP];
+/// What was picked is changed by its id.
+const DEAD_BY_SEQ: &[&str] = &["plan_outbox_event_dead_seq", "plan_outbox_event_pkey", BITMAP];
 /// Both indexes of what is pending will do where all of it is counted.
 const PENDING_AND_DEAD: &[&str] =
     &["plan_outbox_event_pending", "plan_outbox_event_key", "plan_outbox_event_dead", BITMAP];
@@ -146,6 +148,7 @@ impl Place {
             hot("PURGE_DEAD", admin::PURGE_DEAD, "1, 500".to_owned(), DEAD_BY_TIME),
             hot("STATS", admin::STATS, String::new(), PENDING_AND_DEAD),
             hot("TYPE_STATS", admin::TYPE_STATS, "100".to_owned(), PENDING_AND_DEAD),
+            hot("REPLAY", admin::REPLAY, "array[1, 2], 'x', null".to_owned(), DEAD_BY_SEQ),
             hot("COUNT_DEAD", admin::COUNT_DEAD, String::new(), DEAD_BY_TIME),
         ]
     }

@@ -1,6 +1,6 @@
 //! Statements of operators and upkeep.
 
-use super::row_columns;
+use super::{alive, row_columns};
 
 /// Both ends of a page are places in the index of dead letters, and stand outside of it.
 macro_rules! given_up {
@@ -43,42 +43,39 @@ pub(in super::super) const DEAD_LETTERS_OLDEST_FIRST: &str =
 
 pub(in super::super) const COUNT_DEAD: &str = concat!("select count(*)", given_up!());
 
-/// What an operator does is noted before it is done: the row still has its attempts. Runs inside
-/// `begin immediate`, so that the statement that follows finds the same rows.
-macro_rules! note {
-    ($statuses:literal) => {
-        concat!(
-            "
+/// Where events are: an operation finds its rows by `seq`.
+pub(in super::super) const PLACES: &str =
+    "select seq from {p}outbox_event where event_id in (select value from json_each(?1))";
+
+/// Runs inside `begin immediate`, so that the statements that follow find the same rows.
+pub(in super::super) const PICK: &str = "
+select seq, status, event_id
+from {p}outbox_event
+where seq in (select value from json_each(?1)) and status in (3, 4)
+order by seq";
+
+/// What an operator does is noted before it is done: the row still has its attempts.
+pub(in super::super) const NOTE: &str = "
 insert into {p}outbox_audit (event_id, action, attempts, extra)
 select event_id, ?2, attempts, ?3
 from {p}outbox_event
-where event_id in (select value from json_each(?1)) and status in ",
-            $statuses,
-            "
-returning event_id"
-        )
-    };
-}
-
-pub(in super::super) const NOTE_DEAD: &str = note!("(3, 4)");
-
-pub(in super::super) const NOTE_HELD: &str = note!("(4)");
+where seq in (select value from json_each(?1))";
 
 /// The token grows, so that a verdict still under way cannot swallow the replay.
 pub(in super::super) const REPLAY: &str = "
 update {p}outbox_event
 set status = 0, attempts = 0, crashes = 0, available_at = {now}, done_at = null,
     locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 + 1
-where event_id in (select value from json_each(?1)) and status in (3, 4)";
+where seq in (select value from json_each(?1))";
 
 pub(in super::super) const SKIP: &str = "
 update {p}outbox_event
 set status = 3, lock_token = lock_token % 2147483647 + 1
-where event_id in (select value from json_each(?1)) and status = 4";
+where seq in (select value from json_each(?1))";
 
 pub(in super::super) const DISCARD: &str = "
 delete from {p}outbox_event
-where event_id in (select value from json_each(?1)) and status in (3, 4)";
+where seq in (select value from json_each(?1))";
 
 pub(in super::super) const TRAIL: &str = "
 select action, attempts, error, extra, at
@@ -157,7 +154,8 @@ where seq in (
     )
   and coalesce(done_at, created_at) < {now} - ?1";
 
-pub(in super::super) const STATS: &str = "
+pub(in super::super) const STATS: &str = concat!(
+    "
 select
     count(*) filter (where status = 0) as new,
     count(*) filter (where status = 2) as retry,
@@ -165,12 +163,17 @@ select
     {now} - min(available_at) filter (where status in (0, 2) and available_at <= {now})
         as oldest_lag,
     (select count(*) from {p}outbox_event where status in (3, 4) and status = 3) as dead,
-    (select count(*) from {p}outbox_owner where lease_until >= {now}) as owners,
+    (select count(*) from {p}outbox_owner where ",
+    alive!(),
+    ") as owners,
     (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= {now}
+        join {p}outbox_owner o on o.owner = s.owner and ",
+    alive!(),
+    "
     ) as owned_shards
 from {p}outbox_event
-where status in (0, 2, 4)";
+where status in (0, 2, 4)"
+);
 
 pub(in super::super) const COUNT_DONE: &str =
     "select count(*) from {p}outbox_event where status = 1";
