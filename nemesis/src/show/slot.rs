@@ -36,6 +36,8 @@ pub(super) struct Slot {
     proxy: Option<Proxy>,
     /// What shifts clocks, and by whose chance.
     faketime: Option<(PathBuf, Chance)>,
+    /// Whether the clock of its first life is off in any case.
+    begins_ahead: bool,
 }
 
 impl Slot {
@@ -60,6 +62,7 @@ impl Slot {
             bank: stage.place.bank.clone(),
             proxy: None,
             faketime: None,
+            begins_ahead: false,
         })
     }
 
@@ -70,9 +73,9 @@ impl Slot {
         Ok(Self { proxy: Some(proxy), ..self })
     }
 
-    /// The clocks of one life in three are an hour off.
-    pub(super) fn with_clocks(self, library: PathBuf, chance: Chance) -> Self {
-        Self { faketime: Some((library, chance)), ..self }
+    /// The clocks of one life in three are an hour off, and that of the first one if it is said.
+    pub(super) fn with_clocks(self, library: PathBuf, chance: Chance, begins_ahead: bool) -> Self {
+        Self { faketime: Some((library, chance)), begins_ahead, ..self }
     }
 
     /// Its first life, or the next.
@@ -83,7 +86,9 @@ impl Slot {
             // Another life, other transactions.
             writing.first = writing.first.wrapping_add(7919);
         }
+        let is_first = self.begins_ahead && self.started == 1;
         let hours = self.faketime.as_mut().map_or(0, |(_, chance)| match chance.below(6) {
+            _ if is_first => 1,
             0 => 1,
             1 => -1,
             _ => 0,

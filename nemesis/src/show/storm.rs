@@ -130,7 +130,7 @@ async fn start(
         }
         let chance = Chance::new(stage.seed.wrapping_mul(31).wrapping_add(number));
         if let Some(library) = faketime().filter(|_| kinds.contains(&Kind::Clock)) {
-            slot = slot.with_clocks(library, chance.clone());
+            slot = slot.with_clocks(library, chance.clone(), number == 1);
         }
         slot.live()?;
         slots.spawn(slot.torment(chance, hands.next().unwrap_or_default(), Arc::clone(over)));

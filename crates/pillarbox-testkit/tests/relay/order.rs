@@ -146,7 +146,7 @@ pub(crate) async fn a_backlog_of_one_key_leaves_room_for_the_others(place: &Plac
         }
     });
     let (lease, delivery_timeout) = (2 * LONGEST, LONGEST);
-    let batch = NonZeroU32::new(32).unwrap();
+    let batch = NonZeroU32::new(64).unwrap();
     let settings = RelaySettings { batch, lease, delivery_timeout, ..quick() };
     let relay = relay(place, listeners).settings(settings);
     let outbox = relay.outbox();

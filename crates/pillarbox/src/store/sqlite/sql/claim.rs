@@ -140,7 +140,7 @@ set locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 
 pub(in super::super) const SUSPECT: &str = concat!(
     "update {p}outbox_event set crashes = min(max(crashes, 0), 2147483646) + 1",
     open_rows!(),
-    " and crashes < ?4
+    " and min(crashes, 2147483647) < ?4
 returning seq, crashes"
 );
 
