@@ -6,6 +6,6 @@ async fn main() -> pillarbox::Result<()> {
     let admin = Admin::new(SqliteStore::connect("sqlite://shop.db").await?);
     let refused = Filter { error: Some("connection refused".into()), ..Filter::default() };
     let replayed = admin.operate_matching(Action::Replay, refused).by("ana")?.run().await?;
-    println!("{replayed} dead letters are new again");
+    println!("{} of {} dead letters are new again", replayed.changed, replayed.matched);
     Ok(())
 }
