@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-pub use self::headers::{Headers, MAX_HEADER, MAX_HEADERS};
+pub use self::headers::{Headers, MAX_HEADER, MAX_HEADERS, MAX_HEADERS_SIZE};
 pub use self::payload::{JsonText, MAX_JSON_DEPTH, MAX_PAYLOAD, Payload};
 pub use self::row::{BadRow, Row};
 use crate::clock::Timestamp;
@@ -313,6 +313,11 @@ impl Envelope {
     /// Its headers.
     pub fn header_map(&self) -> &Headers {
         &self.0.headers
+    }
+
+    /// Bytes that it takes in memory and on its way: its payload, and its headers as JSON.
+    pub(crate) fn size(&self) -> usize {
+        self.0.payload.as_bytes().len() + self.0.headers.size()
     }
 
     /// When it may first be delivered.

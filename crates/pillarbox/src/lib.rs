@@ -44,7 +44,7 @@ pub use self::context::Context;
 pub use self::emit::{Hook, Outbox, OutboxTx, Savepoint};
 pub use self::envelope::{
     BadRow, Delivery, Envelope, Headers, JsonText, MAX_CONTENT_TYPE, MAX_HEADER, MAX_HEADERS,
-    MAX_JSON_DEPTH, MAX_PAYLOAD, Payload, Row,
+    MAX_HEADERS_SIZE, MAX_JSON_DEPTH, MAX_PAYLOAD, Payload, Row,
 };
 pub use self::error::{Error, ErrorKind, Result, TxFate};
 pub use self::event::{

@@ -32,6 +32,8 @@ fn assert_text(what: &str, text: Option<&str>, limit: usize) {
 
 pub(crate) fn assert_headers(headers: &Headers) {
     assert!(headers.len() <= 100, "{} headers", headers.len());
+    let size = headers.to_json().map_or(0, |json| json.len());
+    assert!(size <= 65_536, "headers of {size} bytes");
     for (at, (name, value)) in headers.iter().enumerate() {
         assert!(!name.is_empty(), "a header without a name");
         assert!(name.len() + value.len() <= 8192, "a header of {}", name.len() + value.len());

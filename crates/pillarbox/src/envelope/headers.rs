@@ -14,6 +14,8 @@ use crate::error::{Error, Result};
 pub const MAX_HEADERS: usize = 100;
 /// Largest header, name and value together, in bytes: 8 KiB.
 pub const MAX_HEADER: usize = 8192;
+/// Largest JSON of all headers of one event, as its row stores it, in bytes: 64 KiB.
+pub const MAX_HEADERS_SIZE: usize = 65_536;
 
 /// Names and values that travel with an event.
 ///
@@ -31,37 +33,48 @@ pub const MAX_HEADER: usize = 8192;
 /// # Ok::<(), pillarbox::Error>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Headers(Vec<(String, String)>);
+pub struct Headers {
+    entries: Vec<(String, String)>,
+    /// Bytes of the stored JSON, without the opening brace.
+    size: usize,
+}
 
 impl Headers {
     /// No headers.
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self { entries: Vec::new(), size: 0 }
     }
 
     /// Sets a header.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the name is empty, the header has
-    /// control characters or more than 8 KiB, or it would be the 101st.
+    /// control characters or more than 8 KiB, it would be the 101st, or all headers together would
+    /// have more than 64 KiB of JSON.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<String>) -> Result<()> {
         let (name, value) = (name.into(), value.into());
         check_header(&name, &value)?;
-        if let Some(header) = self.0.iter_mut().find(|(known, _)| *known == name) {
-            header.1 = value;
-            return Ok(());
-        }
-        if self.0.len() >= MAX_HEADERS {
+        let known = self.entries.iter().position(|(known, _)| *known == name);
+        if known.is_none() && self.len() >= MAX_HEADERS {
             return Err(Error::invalid(format!(
                 "header {name:?} is one too many, the limit is {MAX_HEADERS}"
             )));
         }
-        self.0.push((name, value));
+        let replaced = known.map_or(0, |index| entry_size(&self.entries[index]));
+        let entry = (name, value);
+        let size = self.size - replaced + entry_size(&entry);
+        check_size(1 + size)?;
+        self.size = size;
+        match known {
+            Some(index) => self.entries[index] = entry,
+            None => self.entries.push(entry),
+        }
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        self.0.retain(|(known, _)| known != name);
+        self.entries.retain(|(known, _)| known != name);
+        self.size = self.entries.iter().map(entry_size).sum();
     }
 
     /// The value of a header.
@@ -71,17 +84,22 @@ impl Headers {
 
     /// All headers, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.entries.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.entries.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
+    }
+
+    /// Bytes of what [`to_json`](Self::to_json) gives.
+    pub(crate) fn size(&self) -> usize {
+        if self.is_empty() { 0 } else { 1 + self.size }
     }
 
     /// The headers as a row keeps them: a JSON object, or nothing.
@@ -98,6 +116,7 @@ impl Headers {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is not an object of texts within
     /// the limits.
     pub fn from_json(text: &str) -> Result<Self> {
+        check_size(text.len())?;
         serde_json::from_str(text).map_err(|source| {
             Error::invalid("the headers are not a JSON object of texts").caused_by(source)
         })
@@ -107,7 +126,7 @@ impl Headers {
 /// Shows the names only: values do not belong into logs.
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.iter().map(|(name, _)| name)).finish()
+        f.debug_set().entries(self.entries.iter().map(|(name, _)| name)).finish()
     }
 }
 
@@ -166,6 +185,26 @@ fn check_header(name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of an entry in the stored JSON, with the comma or the closing brace after it. Control
+/// characters are refused, so only quotes and backslashes are escaped.
+fn entry_size((name, value): &(String, String)) -> usize {
+    let text = |text: &str| {
+        let escapes = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+        2 + text.len() + escapes
+    };
+    text(name) + text(value) + 2
+}
+
+fn check_size(size: usize) -> Result<()> {
+    if size > MAX_HEADERS_SIZE {
+        return Err(Error::invalid(format!(
+            "the headers have {size} bytes as JSON, the limit is {MAX_HEADERS_SIZE}; \
+             put large values into the payload"
+        )));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +230,39 @@ mod tests {
     fn a_header_may_have_eight_kibibytes() {
         assert!(Headers::new().insert("n", "x".repeat(8191)).is_ok());
         assert!(Headers::new().insert("n", "x".repeat(8192)).is_err());
+    }
+
+    #[test]
+    fn the_size_is_that_of_the_stored_json() {
+        let mut headers = Headers::new();
+        assert_eq!(headers.size(), 0);
+
+        for (name, value) in [("a", ""), ("\"", "\\\\"), ("é", "\u{1f4ee}/"), ("a", "again")] {
+            headers.insert(name, value).unwrap();
+            assert_eq!(headers.size(), headers.to_json().unwrap().len());
+        }
+        headers.remove("\"");
+
+        assert_eq!(headers.size(), headers.to_json().unwrap().len());
+    }
+
+    #[test]
+    fn all_headers_together_may_have_sixty_four_kibibytes() {
+        let mut headers = Headers::new();
+        (0..8).for_each(|n| headers.insert(format!("{n}"), "x".repeat(8000)).unwrap());
+        let rest = MAX_HEADERS_SIZE - headers.size() - r#","n":"""#.len();
+        headers.insert("n", "x".repeat(rest)).unwrap();
+        let largest = headers.to_json().unwrap();
+        assert_eq!(largest.len(), MAX_HEADERS_SIZE);
+
+        let refused = headers.insert("n", "x".repeat(rest + 1)).unwrap_err().to_string();
+        assert!(refused.contains("65537 bytes as JSON, the limit is 65536"), "{refused}");
+        assert_eq!(headers.size(), MAX_HEADERS_SIZE, "a refused header changes nothing");
+        headers.insert("n", "x".repeat(rest)).unwrap();
+
+        assert_eq!(Headers::from_json(&largest).unwrap(), headers);
+        let refused = Headers::from_json(&format!("{largest} ")).unwrap_err().to_string();
+        assert!(refused.contains("65537 bytes as JSON, the limit is 65536"), "{refused}");
     }
 
     #[test]

@@ -218,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn headers_have_their_limit_in_the_json_form_too() {
+        let headers: Vec<_> = (0..9).map(|n| format!(r#""{n}":"{}""#, "x".repeat(8000))).collect();
+        let text =
+            format!(r#"{{"event_type":"a","payload":1,"headers":{{{}}}}}"#, headers.join(","));
+
+        let error = Envelope::from_json(&text).unwrap_err().to_string();
+
+        assert!(error.contains("the limit is 65536"), "{error}");
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, message) in [
             (r#"{"event_type":"a"}"#, "neither payload nor payload_bytes is given"),

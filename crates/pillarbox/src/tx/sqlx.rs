@@ -125,7 +125,7 @@ fn chunks(envelopes: &[Envelope], most_rows: usize) -> impl Iterator<Item = &[En
     iter::from_fn(move || {
         let mut bytes = 0;
         let fits = rest.iter().take(most_rows).take_while(|envelope| {
-            bytes += envelope.payload().as_bytes().len();
+            bytes += envelope.size();
             bytes <= MOST_BYTES
         });
         let (chunk, left) = rest.split_at(fits.count().max(1).min(rest.len()));

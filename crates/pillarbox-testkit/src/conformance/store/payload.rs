@@ -2,8 +2,8 @@
 
 use pillarbox::{
     Clock, Envelope, EventId, EventType, Headers, Key, MAX_AGGREGATE_ID, MAX_AGGREGATE_TYPE,
-    MAX_HEADER, MAX_HEADERS, MAX_JSON_DEPTH, MAX_KEY, MAX_PAYLOAD, MAX_TENANT, Payload,
-    SystemClock, Timestamp,
+    MAX_HEADER, MAX_HEADERS, MAX_HEADERS_SIZE, MAX_JSON_DEPTH, MAX_KEY, MAX_PAYLOAD, MAX_TENANT,
+    Payload, SystemClock, Timestamp,
 };
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
@@ -59,7 +59,8 @@ pub async fn the_deepest_and_the_largest_payload_pass<B: Backend>(backend: &B) {
     come_back(backend, envelopes).await;
 }
 
-/// As many headers as an event may have, and one as large as it may be, keep their order.
+/// As many headers as an event may have, one as large as it may be, and as much as all of them
+/// may have together, keep their order.
 pub async fn a_full_set_of_headers_keeps_its_order<B: Backend>(backend: &B) {
     let mut many = Headers::new();
     for n in (0..MAX_HEADERS).rev() {
@@ -69,7 +70,17 @@ pub async fn a_full_set_of_headers_keeps_its_order<B: Backend>(backend: &B) {
     large.insert("n", "x".repeat(MAX_HEADER - 1)).unwrap();
     large.insert("Empty", "").unwrap();
 
-    come_back(backend, vec![json("1").headers(many), json("1").headers(large)]).await;
+    let mut full = large.clone();
+    let room = |headers: &Headers| MAX_HEADERS_SIZE - headers.to_json().unwrap().len();
+    while room(&full) > 8000 {
+        full.insert(format!("name-{}", full.len()), "x".repeat(7900)).unwrap();
+    }
+    let rest = room(&full) - r#","last":"""#.len();
+    full.insert("last", "x".repeat(rest)).unwrap();
+    assert_eq!(full.to_json().unwrap().len(), MAX_HEADERS_SIZE);
+
+    let headers = [many, large, full].map(|headers| json("1").headers(headers));
+    come_back(backend, headers.to_vec()).await;
 }
 
 /// Every optional part at its limit, in characters that take four bytes.
