@@ -12,6 +12,7 @@ mod handle;
 mod hot;
 mod job;
 mod lease;
+mod memory;
 mod mode;
 mod number;
 mod pause;

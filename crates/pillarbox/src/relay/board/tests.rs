@@ -27,7 +27,7 @@ use crate::observe::Observers;
 use crate::relay::routes::{RouteId, Routes};
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
-    Holding, Join, Lease, Mode, Operation, Origin, Read, Settle, Settled, Settlement, Status,
+    Holding, Join, Lease, Mode, Operation, Origin, Settle, Settled, Settlement, Status,
     Store, Take,
 };
 use crate::table::Tables;
