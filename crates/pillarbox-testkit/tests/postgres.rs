@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Lease, Read, Renewal};
+use pillarbox::store::{Budget, Lease, Read, Renewal};
 use pillarbox::{Inbox, OwnerId, PayloadHash, PostgresStore, Result, Store};
 use pillarbox_testkit::{PostgresBackend, run};
 use sqlx::PgPool;
@@ -47,7 +47,8 @@ async fn renew(store: &PostgresStore) -> Result<Renewal> {
 }
 
 async fn read(store: &PostgresStore) -> Result<usize> {
-    let rows = store.read(&Read { shards: Vec::new(), limit: 1 }).await?;
+    let rows =
+        store.read(&Read { shards: Vec::new(), limit: 1, budget: Budget::unlimited() }).await?;
     Ok(rows.len())
 }
 

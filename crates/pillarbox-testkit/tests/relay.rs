@@ -17,6 +17,8 @@ mod fixture;
 mod hot;
 #[path = "relay/hot_key.rs"]
 mod hot_key;
+#[path = "relay/large.rs"]
+mod large;
 #[path = "relay/layer.rs"]
 mod layer;
 #[path = "relay/observe.rs"]
@@ -80,6 +82,11 @@ on_every_store! {
         a_delayed_event_waits_for_its_time,
         the_listener_has_the_context_of_the_emit,
         contradicting_settings_are_refused,
+    }
+    large {
+        large_events_behind_many_small_ones_fit_in,
+        large_events_claimed_behind_small_ones_fit_in,
+        oversized_rows_are_dead_with_their_size,
     }
     slow_route {
         its_backlog_keeps_no_other_waiting,

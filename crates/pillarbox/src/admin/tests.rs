@@ -9,7 +9,9 @@ use crate::emit::Outbox;
 use crate::envelope::Envelope;
 use crate::id::{OwnerId, Seq};
 use crate::store::memory::MemoryStore;
-use crate::store::{Budget, Holding, Join, Lease, Mode, Read, Settle, Settlement, ShardRead, Status, Take};
+use crate::store::{
+    Budget, Holding, Join, Lease, Mode, Read, Settle, Settlement, ShardRead, Status, Take,
+};
 use crate::verdict::{ErrorText, Verdict};
 
 /// Two full pages and a half.

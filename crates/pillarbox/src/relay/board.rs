@@ -25,7 +25,7 @@ use self::floor::{Begin, Floor};
 use self::hand::Hand;
 use self::lane::{Lane, Parked, Queued};
 use self::slow::SlowRoutes;
-use super::memory::Pace;
+use super::memory::{Limits, Pace};
 use super::ready::Ready;
 use super::routes::Places;
 use crate::id::{Epoch, Seq, ShardId};
@@ -39,6 +39,7 @@ type LaneKey = (ShardId, Arc<str>);
 #[derive(Debug)]
 pub(super) struct Board {
     pages: Pages,
+    limits: Limits,
     /// How many rows to ask for at a time.
     pace: Pace,
     shards: BTreeMap<ShardId, Shard>,
@@ -116,6 +117,7 @@ impl Board {
     pub(super) fn new(pages: Pages) -> Self {
         Self {
             pages,
+            limits: Limits::RELAY,
             pace: Pace::new(),
             shards: BTreeMap::new(),
             draining: BTreeSet::new(),

@@ -196,7 +196,8 @@ impl Engine {
         self.hot.rooms.insert(place.seq, room);
         self.observers.see(&Happening::Hot { events: 1 });
         let under = Under::Row(deadline);
-        let parcel = Parcel { route: job.route_id, under, attempts: 0, content: Content::Event(envelope) };
+        let parcel =
+            Parcel { route: job.route_id, under, attempts: 0, content: Content::Event(envelope) };
         self.begin(job, parcel);
         true
     }

@@ -6,23 +6,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::envelope::{MAX_HEADERS_SIZE, MAX_PAYLOAD};
 
-/// Payloads and headers of all rows from the table that are read and not yet delivered.
-pub(super) const MOST: usize = 32 << 20;
-
-/// There is always room for one event, the largest that there can be.
-const LARGEST: usize = MAX_PAYLOAD + MAX_HEADERS_SIZE;
-
 /// Asked for before it is known how large rows are.
 const FIRST: u32 = 128;
 
-/// How many bytes a read may bring, while so many are in memory.
-pub(super) fn budget(in_memory: usize) -> usize {
-    MOST.saturating_sub(in_memory).max(LARGEST)
+/// How many bytes may be in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Payloads and headers of all rows from the table that are read and not yet delivered.
+    pub(super) most: usize,
+    /// Of the largest event that there can be: there is always room for one.
+    pub(super) largest: usize,
 }
 
-/// Whether there is room for a read that is worth it.
-pub(super) fn is_half_empty(in_memory: usize) -> bool {
-    in_memory <= MOST / 2
+impl Limits {
+    /// What a relay keeps within.
+    pub(super) const RELAY: Self = Self { most: 32 << 20, largest: MAX_PAYLOAD + MAX_HEADERS_SIZE };
+
+    /// How many bytes a read may bring, while so many are in memory.
+    pub(super) fn budget(self, in_memory: usize) -> usize {
+        self.most.saturating_sub(in_memory).max(self.largest)
+    }
+
+    /// Whether there is room for a read that is worth it.
+    pub(super) fn is_half_empty(self, in_memory: usize) -> bool {
+        in_memory <= self.most / 2
+    }
 }
 
 /// How many rows to ask for: fewer where their content does not fit in, so that the database does not
@@ -84,9 +92,11 @@ mod tests {
 
     #[test]
     fn there_is_always_room_for_the_largest_event() {
-        assert_eq!(budget(0), MOST);
-        assert_eq!(budget(MOST - 1), LARGEST);
-        assert_eq!(budget(usize::MAX), LARGEST);
+        let limits = Limits { most: 100, largest: 10 };
+
+        let budgets = [0, 90, 91, usize::MAX].map(|bytes| limits.budget(bytes));
+
+        assert_eq!(budgets, [100, 10, 10, 10]);
     }
 
     #[test]
@@ -102,8 +112,7 @@ mod tests {
         assert_eq!(came(200, false), 200);
         assert_eq!(came(30, false), 100);
         assert_eq!(came(300, false), 100, "it does not grow where content was left behind");
-        (0..10).for_each(|_| drop(came(0, false)));
-        assert_eq!(came(0, false), 1);
+        assert_eq!((0..10).map(|_| came(0, false)).last(), Some(1));
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{Pending, Status};
+use crate::envelope::{BadRow, Envelope};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use crate::envelope::{MAX_HEADERS_SIZE, MAX_PAYLOAD, Row, Sizes};
-use crate::envelope::{BadRow, Envelope};
 use crate::id::{Seq, ShardId};
 
 /// What a row holds, as far as it was read.
@@ -192,8 +192,8 @@ pub(super) fn opened(row: Row, sizes: Sizes) -> Content {
         return Content::Invalid(bad);
     }
     let has_payload = row.payload.is_some() || row.payload_bytes.is_some();
-    let is_whole = has_payload == sizes.payload.is_some()
-        && row.headers.is_some() == sizes.headers.is_some();
+    let is_whole =
+        has_payload == sizes.payload.is_some() && row.headers.is_some() == sizes.headers.is_some();
     if is_whole { row.open().into() } else { Content::Unread { size: sizes.at_most() } }
 }
 

@@ -63,7 +63,9 @@ impl Hand {
         self.unload(seq);
         let Some(InHand { shard, route, .. }) = self.rows.remove(&seq) else { return };
         one_less(&mut self.shards, shard, |count| count);
-        route.into_iter().for_each(|route| one_less(&mut self.routes, route, |load| &mut load.rows));
+        route
+            .into_iter()
+            .for_each(|route| one_less(&mut self.routes, route, |load| &mut load.rows));
     }
 
     /// The row is delivered, or is not to be: its payload and headers are gone from memory.

@@ -2,7 +2,6 @@
 
 use super::{Board, Pages, Wanted};
 use crate::id::ShardId;
-use crate::relay::memory;
 use crate::relay::number::NumberMap;
 use crate::store::{Budget, KeyRead, Read, ReadKeys, ShardRead};
 
@@ -32,7 +31,7 @@ impl Board {
         // Keys are read ahead of room, but not without bound.
         let Pages { batch, least: limit } = self.pages();
         let is_full = self.hand.len() > usize::try_from(batch).unwrap_or(usize::MAX);
-        if is_full || self.hand.bytes() > memory::MOST {
+        if is_full || self.hand.bytes() > self.limits.most {
             return None;
         }
         let most = usize::try_from(batch / limit.max(1)).unwrap_or(MOST_KEYS);
@@ -50,7 +49,7 @@ impl Board {
 
     /// What is in hand needs no content, and leaves the less room for what is not.
     fn budget(&self) -> Budget {
-        Budget { bytes: memory::budget(self.hand.bytes()), skip: self.hand.seqs() }
+        Budget { bytes: self.limits.budget(self.hand.bytes()), skip: self.hand.seqs() }
     }
 
     /// Reads hungry shards together, except those whose page would show mostly rows in hand:
@@ -93,9 +92,9 @@ impl Board {
         let half = usize::try_from(self.pages().batch / 2).unwrap_or(usize::MAX);
         // Rows of slow routes keep no others out, unless such routes are many.
         let slow = self.slow_in_hand();
-        let bytes = self.hand.bytes().saturating_sub(slow.bytes.min(memory::MOST / 2));
+        let bytes = self.hand.bytes().saturating_sub(slow.bytes.min(self.limits.most / 2));
         self.hand.len().saturating_sub((slow.rows as usize).min(half)) <= half
-            && memory::is_half_empty(bytes)
+            && self.limits.is_half_empty(bytes)
     }
 
     fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {

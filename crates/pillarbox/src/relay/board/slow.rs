@@ -12,7 +12,6 @@ use super::hand::{Hand, Load};
 use super::lane::{Lane, Queued};
 use super::{Board, Pages, Shard};
 use crate::id::{Seq, ShardId};
-use crate::relay::memory;
 use crate::relay::routes::RouteId;
 
 /// Whose fortieth part of a full hand takes longer is slow.
@@ -180,7 +179,7 @@ impl Board {
         let Pages { batch, least } = self.pages();
         Share(Load {
             rows: (batch / 4 / count).max(least),
-            bytes: memory::MOST / 4 / count as usize,
+            bytes: self.limits.most / 4 / count as usize,
         })
     }
 
@@ -212,7 +211,8 @@ impl Share {
     fn rows_of(self, load: Load) -> u32 {
         let bytes = (load.rows as usize).saturating_mul(self.0.bytes).checked_div(load.bytes);
         let rows = bytes.filter(|_| load.bytes > self.0.bytes).map(|rows| rows.max(1));
-        rows.and_then(|rows| u32::try_from(rows).ok()).map_or(self.0.rows, |rows| rows.min(self.0.rows))
+        rows.and_then(|rows| u32::try_from(rows).ok())
+            .map_or(self.0.rows, |rows| rows.min(self.0.rows))
     }
 }
 

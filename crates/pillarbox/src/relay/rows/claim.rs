@@ -8,7 +8,7 @@ use crate::clock::{Deadline, instant};
 use crate::error::Result;
 use crate::observe::{Happening, Part};
 use crate::point::point;
-use crate::relay::memory;
+use crate::relay::memory::Limits;
 use crate::relay::read::no_answer;
 use crate::store::{Pending, RowLease};
 
@@ -23,7 +23,7 @@ impl RowEngine {
         };
         self.work.look.begin();
         self.work.claim.limit = limit;
-        self.work.claim.budget.bytes = memory::budget(self.work.memory.bytes());
+        self.work.claim.budget.bytes = Limits::RELAY.budget(self.work.memory.bytes());
         let (store, claim) = (Arc::clone(&self.store), self.work.claim.clone());
         // Counted from before the request: the database can only count from later.
         let until = Deadline::after(&*self.courier.clock, claim.length);
@@ -44,7 +44,7 @@ impl RowEngine {
     fn room(&mut self) -> usize {
         let ahead = self.work.appetite.ahead(instant()) as usize;
         let waiting = self.work.line.claimed();
-        if waiting * 2 > ahead || !memory::is_half_empty(self.work.memory.bytes()) {
+        if waiting * 2 > ahead || !Limits::RELAY.is_half_empty(self.work.memory.bytes()) {
             return 0;
         }
         let free = (self.settings.workers.get() as usize).saturating_sub(self.work.under_way());

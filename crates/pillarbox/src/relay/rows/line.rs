@@ -40,12 +40,7 @@ pub(super) struct UnderWay {
 }
 
 impl Waiting {
-    pub(super) fn claimed(
-        row: Pending,
-        until: Deadline,
-        since: Instant,
-        bytes: InMemory,
-    ) -> Self {
+    pub(super) fn claimed(row: Pending, until: Deadline, since: Instant, bytes: InMemory) -> Self {
         let tenure = RowTenure::new(RowLease::from(&row), until);
         Self { tenure, since, row: Row::Claimed(Box::new(row), bytes) }
     }

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use super::{ON_PURPOSE, chance, play};
 use crate::clock::{Deadline, SystemClock};
 use crate::envelope::Envelope;
-use crate::store::Content;
 use crate::layer::Layers;
 use crate::listen::{Cx, Listeners};
 use crate::relay::Settings;
@@ -19,6 +18,7 @@ use crate::relay::deliver::{Courier, Outcome, Under};
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::lease::Tenure;
 use crate::relay::routes::{RouteId, Routes};
+use crate::store::Content;
 use crate::verdict::Failure;
 
 const MANY: usize = 5;

@@ -11,8 +11,8 @@ use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId};
 use crate::store::content::fill;
 use crate::store::mode::refuse_living;
 use crate::store::{
-    AuditEntry, Budget, Content, Holding, Join, KeyRead, Lease, MAX_MEMBERS, Member, Mode, Origin, Pending, Read,
-    ReadKeys, Renewal, Settle, Settled, Settlement, Take,
+    AuditEntry, Budget, Content, Holding, Join, KeyRead, Lease, MAX_MEMBERS, Member, Mode, Origin,
+    Pending, Read, ReadKeys, Renewal, Settle, Settled, Settlement, Take,
 };
 use crate::tx::PayloadHash;
 use crate::verdict::Verdict;

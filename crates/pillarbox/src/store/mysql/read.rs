@@ -162,7 +162,8 @@ pub(super) async fn read_keys(store: &MysqlStore, read: &ReadKeys) -> Result<Vec
     let fit = Fit::of(&read.budget, read.rows());
     let mut query = sqlx::query(AssertSqlSafe(text));
     for KeyRead { shard, key } in parts {
-        query = fitting(query, fit).bind(shard.0).bind(String::from(&*key)).bind(i64::from(read.limit));
+        query =
+            fitting(query, fit).bind(shard.0).bind(String::from(&*key)).bind(i64::from(read.limit));
     }
     let mut call = store.call().await?;
     let rows = async {
@@ -239,7 +240,6 @@ pub(super) fn content(row: &MySqlRow) -> Result<Content> {
     let (payload, headers) = (row.try_get("payload_size")?, row.try_get("headers_size")?);
     Ok(opened(envelope_row(row)?, Sizes { payload, headers }))
 }
-
 
 fn envelope_row(row: &MySqlRow) -> Result<Row> {
     Ok(Row {

@@ -120,7 +120,8 @@ impl Place {
         let shard = "select shard from plan_outbox_event where ordering_key = 'key-1' limit 1";
         let shard: Option<i16> =
             sqlx::query_scalar(shard).fetch_optional(&self.pool).await.unwrap();
-        let read_keys = format!("array[{}]::smallint[], array['key-1'], 100, 1000, 1000", shard.unwrap_or(0));
+        let read_keys =
+            format!("array[{}]::smallint[], array['key-1'], 100, 1000, 1000", shard.unwrap_or(0));
         let delete = format!("'us', {verdicts}, {shards}, {ones}");
         let mark = format!("'us', {verdicts}, {marks}, {shards}, {ones}");
         let suspect = format!("{verdicts}, 3");
