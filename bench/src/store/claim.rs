@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use pillarbox::store::{Claim, Order, Pending, RowLease, RowVerdict, SettleRows};
+use pillarbox::store::{Budget, Claim, Order, Pending, RowLease, RowVerdict, SettleRows};
 use pillarbox::{OwnerId, ShardId, Store, Verdict};
 use tokio::time::sleep;
 
@@ -131,7 +131,8 @@ pub(super) struct Claimer {
 impl Claimer {
     pub(super) fn new(store: Arc<dyn Store>, shards: Vec<ShardId>, order: Order) -> Self {
         let owner = OwnerId::generate();
-        let wish = Claim { owner, length: LEASE, shards, after: None, limit: BATCH, order };
+        let budget = Budget::unlimited();
+        let wish = Claim { owner, length: LEASE, shards, after: None, limit: BATCH, budget, order };
         Self { store, wish }
     }
 

@@ -113,6 +113,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// has `occurred_at`, `dead_at` and `created_at`. Needs [`Need::Tables`].
     async fn view(&self) -> Vec<Vec<Option<String>>>;
 
+    /// Inserts a row as another program may do, past the library. Needs [`Need::Tables`].
+    async fn insert_foreign(&self, row: &Foreign);
+
     /// Writes or locks something on another connection and holds it, uncommitted.
     async fn hold(&self, hold: Hold<'_>) -> Held;
 
@@ -214,6 +217,19 @@ impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held").finish_non_exhaustive()
     }
+}
+
+/// A row that the library did not write, of the event type `foreign.row`.
+#[derive(Clone, Debug, Default)]
+pub struct Foreign {
+    /// Its event id.
+    pub id: &'static str,
+    /// Its payload as JSON text.
+    pub payload: Option<String>,
+    /// Its payload as bytes.
+    pub payload_bytes: Option<Vec<u8>>,
+    /// Its headers.
+    pub headers: Option<String>,
 }
 
 /// An event that arrives at an inbox.

@@ -102,7 +102,9 @@ mod fixture;
 mod run;
 
 pub use self::app::{Heard, RecordingListener, Refusal, TestOutbox, TestRelay};
-pub use self::backend::{Arrival, Backend, BoxError, Connection, Held, Hold, Missing, Need, OwnTx};
+pub use self::backend::{
+    Arrival, Backend, BoxError, Connection, Foreign, Held, Hold, Missing, Need, OwnTx,
+};
 pub use self::fixture::memory::{MemoryBackend, MemoryOwn};
 #[cfg(feature = "mysql")]
 pub use self::fixture::mysql::{MysqlBackend, MysqlOwn};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use pillarbox::store::{
-    Holding, Join, Lease, Mode, Pending, Purge, Read, Settle, Settlement, ShardRead, Take,
+    Budget, Holding, Join, Lease, Mode, Pending, Purge, Read, Settle, Settlement, ShardRead, Take,
 };
 use pillarbox::tx::{Insert, Tx as _};
 use pillarbox::{
@@ -259,7 +259,7 @@ impl Hands {
     async fn read(&self) -> Vec<Pending> {
         let from_head = |shard| ShardRead { shard: ShardId(shard), floor: Seq::START };
         let shards = (0..64).map(from_head).collect();
-        self.store.read(&Read { shards, limit: 1000 }).await.unwrap()
+        self.store.read(&Read { shards, limit: 1000, budget: Budget::unlimited() }).await.unwrap()
     }
 
     async fn settle(

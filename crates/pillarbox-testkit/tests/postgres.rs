@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Lease, Read, Renewal};
+use pillarbox::store::{Budget, Lease, Read, Renewal};
 use pillarbox::{ErrorKind, Inbox, OwnerId, PayloadHash, PostgresStore, Result, Store};
 use pillarbox_testkit::{Backend, PostgresBackend, run};
 use sqlx::PgPool;
@@ -48,7 +48,8 @@ async fn renew(store: &PostgresStore) -> Result<Renewal> {
 }
 
 async fn read(store: &PostgresStore) -> Result<usize> {
-    let rows = store.read(&Read { shards: Vec::new(), limit: 1 }).await?;
+    let rows =
+        store.read(&Read { shards: Vec::new(), limit: 1, budget: Budget::unlimited() }).await?;
     Ok(rows.len())
 }
 

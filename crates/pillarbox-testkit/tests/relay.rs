@@ -17,6 +17,8 @@ mod fixture;
 mod hot;
 #[path = "relay/hot_key.rs"]
 mod hot_key;
+#[path = "relay/large.rs"]
+mod large;
 #[path = "relay/layer.rs"]
 mod layer;
 #[path = "relay/lock.rs"]
@@ -101,6 +103,11 @@ on_every_store! {
         it_keeps_no_other_from_memory_from_being_settled,
         it_keeps_no_follower_from_being_settled,
         it_keeps_no_other_lease_from_being_renewed,
+    }
+    large {
+        large_events_behind_many_small_ones_fit_in,
+        large_events_claimed_behind_small_ones_fit_in,
+        oversized_rows_are_dead_with_their_size,
     }
     slow_route {
         its_backlog_keeps_no_other_waiting,

@@ -11,6 +11,8 @@ use serde::Serialize;
 
 pub use self::headers::{Headers, MAX_HEADER, MAX_HEADERS, MAX_HEADERS_SIZE};
 pub use self::payload::{JsonText, MAX_JSON_DEPTH, MAX_PAYLOAD, Payload};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub(crate) use self::row::Sizes;
 pub use self::row::{BadRow, Row};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};

@@ -27,7 +27,7 @@ use crate::observe::{Happening, Observers};
 use crate::sync::RwLock;
 use crate::tx::{Hot, Place};
 
-/// Bytes of payload that may be in the lane.
+/// Bytes of payload and headers that may be in the lane.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
 
 /// With more events, those of a transaction that have a key go through the table: whether something
@@ -194,7 +194,7 @@ impl Reservation {
 
     /// Room for one event.
     fn room(&mut self, envelope: &Envelope) -> Room {
-        Room { _place: self.places.split(1), _bytes: self.bytes.split(size(envelope)) }
+        Room { _place: self.places.split(1), _bytes: self.bytes.split(envelope.size()) }
     }
 }
 
@@ -234,13 +234,9 @@ impl fmt::Debug for HotLane {
     }
 }
 
-fn size(envelope: &Envelope) -> usize {
-    envelope.payload().as_bytes().len()
-}
-
 /// How many places, and how many bytes.
 fn needs(hot: Hot<'_>, envelopes: &[Envelope]) -> (usize, usize) {
-    let sizes = envelopes.iter().filter(|envelope| hot.asks(envelope)).map(size);
+    let sizes = envelopes.iter().filter(|envelope| hot.asks(envelope)).map(Envelope::size);
     sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size))
 }
 

@@ -13,6 +13,7 @@ mod hot;
 mod job;
 mod lease;
 mod locked;
+mod memory;
 mod mode;
 mod number;
 mod pause;

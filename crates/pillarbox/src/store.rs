@@ -1,6 +1,7 @@
 //! The store contract: what a database must do for the relay, an operator and upkeep.
 
 mod claim;
+mod content;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod mark;
 pub mod memory;
@@ -23,6 +24,7 @@ use std::{fmt, num::NonZeroU16, sync::Arc, time::Duration};
 pub use async_trait::async_trait;
 
 pub use self::claim::{Claim, RenewRows, RowLease, RowVerdict, SettleRows};
+pub use self::content::{Budget, Content};
 pub use self::mode::{ClaimMode, Mode, Order};
 pub use self::operate::{
     Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, FAILED_PERMANENT, Filter, List,
@@ -115,10 +117,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Gives every shard back and removes the owner.
     async fn leave(&self, owner: &OwnerId) -> Result<()>;
 
-    /// Reads the pending rows of shards, each shard's in order of `seq`, due or not, held too.
+    /// Reads the pending rows of shards, each shard's in order of `seq`, due or not, held too. Their
+    /// content comes within the read's [`Budget`].
     async fn read(&self, read: &Read) -> Result<Vec<Pending>>;
 
-    /// Reads the pending rows of keys, each key's from its head, in order of `seq`.
+    /// Reads the pending rows of keys, each key's from its head, in order of `seq`. Their content
+    /// comes within the read's [`Budget`].
     async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>>;
 
     /// Writes verdicts, fenced by owner and epoch of the shard and by each row's token.
@@ -128,6 +132,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// is due again. Ordered, a key's oldest row that is not final is the only one to be had.
     /// Claims MUST pass each other, not wait for each other. Whether the owner is entered is not
     /// asked: one whose lease has lapsed claims and delivers nothing before it has renewed it.
+    /// Rows beyond the claim's [`Budget`] are leased too, and come without their content.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
 
     /// Prolongs the leases of rows that are still this owner's, and says which these are.
@@ -299,10 +304,24 @@ pub enum Origin {
 /// Which pending rows to read.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// From which shards, each above its floor.
+    /// From which shards, each above its floor; content comes for the first ones first.
     pub shards: Vec<ShardRead>,
     /// How many rows of each shard at most.
     pub limit: u32,
+    /// How much content at most.
+    pub budget: Budget,
+}
+
+impl Read {
+    /// How many rows at most.
+    pub(crate) fn rows(&self) -> usize {
+        self.shards.len().saturating_mul(self.limit as usize)
+    }
+
+    /// Which of the shards a row is of.
+    pub(crate) fn line(&self, row: &Pending) -> usize {
+        self.shards.iter().position(|want| want.shard == row.shard).unwrap_or(self.shards.len())
+    }
 }
 
 /// One shard to read.
@@ -317,10 +336,25 @@ pub struct ShardRead {
 /// Which keys to read.
 #[derive(Clone, Debug)]
 pub struct ReadKeys {
-    /// The keys, each once.
+    /// The keys, each once; content comes for the first ones first.
     pub keys: Vec<KeyRead>,
     /// How many rows of each key at most.
     pub limit: u32,
+    /// How much content at most.
+    pub budget: Budget,
+}
+
+impl ReadKeys {
+    /// How many rows at most.
+    pub(crate) fn rows(&self) -> usize {
+        self.keys.len().saturating_mul(self.limit as usize)
+    }
+
+    /// Which of the keys a row is of.
+    pub(crate) fn line(&self, row: &Pending) -> usize {
+        let is_of = |want: &KeyRead| want.shard == row.shard && Some(&want.key) == row.key.as_ref();
+        self.keys.iter().position(is_of).unwrap_or(self.keys.len())
+    }
 }
 
 /// One key to read.
@@ -356,8 +390,15 @@ pub struct Pending {
     /// Whether an older row of its key waits at or below the floor of this read, in the same
     /// snapshot: then this one must not be started.
     pub behind: bool,
-    /// The event, or why the row is none.
-    pub event: Result<Envelope, BadRow>,
+    /// What it holds, as far as it was read.
+    pub content: Content,
+}
+
+impl Pending {
+    /// The event, if it was read and is valid.
+    pub fn event(&self) -> Option<&Envelope> {
+        self.content.event()
+    }
 }
 
 /// Rows that their last owner may have died of.

@@ -3,14 +3,14 @@
 use std::{collections::HashSet, num::NonZeroU16, time::Duration};
 
 use pillarbox::ShardId;
-use pillarbox::store::{Pending, Read, Status};
+use pillarbox::store::{Budget, Pending, Read, Status};
 
 use crate::backend::from_head;
 
 /// A read that shows everything.
 pub(super) fn everything(shards: NonZeroU16) -> Read {
     let shards = (0..).map(ShardId).take(usize::from(shards.get())).map(from_head).collect();
-    Read { shards, limit: u32::MAX }
+    Read { shards, limit: u32::MAX, budget: Budget::unlimited() }
 }
 
 /// The first one that is due and waits for no other.
@@ -35,6 +35,7 @@ fn heads(rows: &[Pending]) -> impl Iterator<Item = &Pending> {
 
 #[cfg(test)]
 mod tests {
+    use pillarbox::store::Content;
     use pillarbox::{Envelope, Seq, Token};
 
     use super::*;
@@ -50,7 +51,7 @@ mod tests {
             due_in: Duration::from_secs(due_in),
             lapsed: false,
             behind: false,
-            event: Ok(Envelope::json("order.placed", &seq).unwrap()),
+            content: Content::Event(Envelope::json("order.placed", &seq).unwrap()),
         }
     }
 

@@ -132,7 +132,7 @@ impl TestRelay {
 
     /// Waits until a verdict on the row is written.
     async fn decided(&self, row: &Pending, probe: &Probe) {
-        let Ok(envelope) = &row.event else { return };
+        let Some(envelope) = row.event() else { return };
         let mut seen = 0;
         while self.app.stored(envelope).is_some_and(|event| event.token == row.token) {
             // A written verdict is followed by a happening, which is when to look again.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{Claim, Order, Pending, RenewRows, RowLease, RowVerdict, SettleRows};
+use pillarbox::store::{
+    Budget, Claim, Order, Pending, RenewRows, RowLease, RowVerdict, SettleRows,
+};
 use pillarbox::{OwnerId, Seq, ShardId, Store, TablePrefix, Verdict};
 
 use crate::backend::{Backend, Need};
@@ -56,6 +58,7 @@ impl Claimer {
             shards: self.shards.clone(),
             after: None,
             limit,
+            budget: Budget::unlimited(),
             order: self.order,
         }
     }

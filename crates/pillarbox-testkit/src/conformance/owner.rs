@@ -3,8 +3,8 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use pillarbox::store::{
-    Holding, Join, Lease, Mode, Operation, Pending, Read, Renewal, Settle, Settled, Settlement,
-    ShardRead, Status, Take,
+    Budget, Holding, Join, Lease, Mode, Operation, Pending, Read, Renewal, Settle, Settled,
+    Settlement, ShardRead, Status, Take,
 };
 use pillarbox::{Envelope, ErrorText, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Verdict};
 
@@ -66,7 +66,7 @@ pub(crate) async fn read_above<B: Backend>(backend: &B, floor: Seq) -> Vec<Pendi
     let store = backend.store();
     let shards = shards(&*store).await;
     let shards = shards.into_iter().map(|shard| ShardRead { shard, floor }).collect();
-    store.read(&Read { shards, limit: ALL }).await.unwrap()
+    store.read(&Read { shards, limit: ALL, budget: Budget::unlimited() }).await.unwrap()
 }
 
 /// The row of an event among those that were read.
@@ -81,7 +81,7 @@ pub(crate) fn find<'r>(rows: &'r [Pending], id: &EventId) -> Option<&'r Pending>
 
 /// The event id of a row.
 pub(crate) fn id_of(row: &Pending) -> &EventId {
-    row.event.as_ref().unwrap().event_id()
+    row.event().unwrap().event_id()
 }
 
 /// Makes dead letters new again; says how many there were.
@@ -158,7 +158,7 @@ impl Owner {
     /// Reads its shards from their heads.
     pub(crate) async fn read(&self) -> Vec<Pending> {
         let shards = self.holdings.iter().map(|holding| from_head(holding.shard)).collect();
-        self.store.read(&Read { shards, limit: ALL }).await.unwrap()
+        self.store.read(&Read { shards, limit: ALL, budget: Budget::unlimited() }).await.unwrap()
     }
 
     /// A verdict on a row, fenced by what this owner holds.

@@ -3,6 +3,7 @@
 pub mod ahead;
 pub mod audit;
 pub mod breakdown;
+pub mod budget;
 pub mod cancellation;
 pub mod claim;
 pub mod competing;
@@ -340,6 +341,20 @@ macro_rules! store_conformance {
                 a_full_set_of_headers_keeps_its_order,
                 every_part_of_an_envelope_comes_back,
                 an_unknown_event_is_none,
+            }
+            budget {
+                an_oversized_text_stays_in_the_database,
+                oversized_bytes_stay_in_the_database,
+                oversized_headers_stay_in_the_database,
+                what_is_one_byte_too_large_is_refused,
+                a_read_keeps_within_its_budget,
+                a_read_goes_on_where_the_budget_ended,
+                shards_share_the_budget,
+                one_row_comes_whatever_its_size,
+                what_cannot_start_uses_up_no_budget,
+                large_headers_count,
+                a_read_of_keys_keeps_within_its_budget,
+                a_claim_keeps_within_its_budget,
             }
             concurrency {
                 no_shard_is_held_twice_at_one_epoch,

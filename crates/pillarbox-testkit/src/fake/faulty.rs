@@ -1,5 +1,6 @@
 //! A store that fails, or waits, on demand.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{
@@ -18,6 +19,7 @@ use super::step::{Gates, Side, Step};
 /// # Examples
 /// ```
 /// use std::sync::Arc;
+/// use pillarbox::store::{Budget, Read};
 /// use pillarbox::{MemoryStore, Store};
 /// use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 ///
@@ -25,7 +27,7 @@ use super::step::{Gates, Side, Step};
 /// let store = FaultyStore::new(Arc::new(MemoryStore::new()));
 /// store.next(Call::Read, Fault::Fail);
 ///
-/// let read = pillarbox::store::Read { shards: vec![], limit: 1 };
+/// let read = Read { shards: vec![], limit: 1, budget: Budget::unlimited() };
 /// assert!(store.read(&read).await.is_err());
 /// assert!(store.read(&read).await.is_ok());
 /// # });
@@ -36,7 +38,20 @@ pub struct FaultyStore {
     inner: Arc<dyn Store>,
     faults: Arc<Mutex<Vec<(Call, Fault)>>>,
     shown: Option<(Seq, Token)>,
+    watch: Watch,
     gates: Arc<Gates>,
+}
+
+/// Sees every row that a read or a claim brings.
+#[derive(Clone, Default)]
+struct Watch(Option<Arc<OnRow>>);
+
+type OnRow = dyn Fn(&Pending) + Send + Sync;
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watch").field(&self.0.is_some()).finish()
+    }
 }
 
 /// A call that can go wrong or be held.
@@ -76,7 +91,13 @@ pub enum Fault {
 impl FaultyStore {
     /// A store without faults, for now.
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        Self { inner, faults: Arc::default(), gates: Arc::default(), shown: None }
+        Self {
+            inner,
+            faults: Arc::default(),
+            gates: Arc::default(),
+            shown: None,
+            watch: Watch::default(),
+        }
     }
 
     /// Reads show this row alone, and that only until it is decided on.
@@ -86,6 +107,13 @@ impl FaultyStore {
     #[must_use]
     pub fn showing(mut self, seq: Seq, token: Token) -> Self {
         self.shown = Some((seq, token));
+        self
+    }
+
+    /// Shows every row that a read or a claim brings, before the relay sees it.
+    #[must_use]
+    pub fn watched(mut self, watch: impl Fn(&Pending) + Send + Sync + 'static) -> Self {
+        self.watch = Watch(Some(Arc::new(watch)));
         self
     }
 
@@ -100,6 +128,7 @@ impl FaultyStore {
     /// # Examples
     /// ```
     /// use std::sync::Arc;
+    /// use pillarbox::store::{Budget, Read};
     /// use pillarbox::{MemoryStore, Store};
     /// use pillarbox_testkit::fake::{Call, FaultyStore, Side};
     ///
@@ -107,7 +136,7 @@ impl FaultyStore {
     /// let store = FaultyStore::new(Arc::new(MemoryStore::new()));
     /// let mut step = store.hold(Call::Read, Side::After);
     ///
-    /// let read = pillarbox::store::Read { shards: vec![], limit: 1 };
+    /// let read = Read { shards: vec![], limit: 1, budget: Budget::unlimited() };
     /// let (answer, ()) = tokio::join!(store.read(&read), async {
     ///     step.reached().await; // it was read, and nobody knows of it yet
     ///     step.release();
@@ -133,6 +162,7 @@ impl FaultyStore {
 
     fn show(&self, mut rows: Vec<Pending>) -> Vec<Pending> {
         rows.retain(|row| self.shown.is_none_or(|shown| shown == (row.seq, row.token)));
+        self.watch.0.iter().for_each(|watch| rows.iter().for_each(|row| watch(row)));
         rows
     }
 
@@ -224,7 +254,9 @@ impl Store for FaultyStore {
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
-        self.pass(Call::Read, self.inner.claim(claim)).await
+        let rows = self.pass(Call::Read, self.inner.claim(claim)).await?;
+        self.watch.0.iter().for_each(|watch| rows.iter().for_each(|row| watch(row)));
+        Ok(rows)
     }
 
     async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>> {

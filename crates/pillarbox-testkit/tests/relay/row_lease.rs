@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{
-    Claim, ClaimMode, Mode, Order, Pending, Read, RowLease, RowVerdict, SettleRows, ShardRead,
-    Status, Suspects,
+    Budget, Claim, ClaimMode, Mode, Order, Pending, Read, RowLease, RowVerdict, SettleRows,
+    ShardRead, Status, Suspects,
 };
 use pillarbox::{
     ErrorText, EventId, Outbox, OwnerId, Relay, RelaySettings, Seq, ShardId, Store, Token, Verdict,
@@ -42,6 +42,7 @@ impl Hand {
             shards: shards(&*self.store).await,
             after: None,
             limit: 100,
+            budget: Budget::unlimited(),
             order: Order::Key,
         };
         self.store.claim(&claim).await.unwrap()
@@ -57,7 +58,7 @@ async fn shards(store: &dyn Store) -> Vec<ShardId> {
 async fn pending(store: &dyn Store) -> Vec<Pending> {
     let floor = Seq::START;
     let shards = shards(store).await.into_iter().map(|shard| ShardRead { shard, floor }).collect();
-    store.read(&Read { shards, limit: 100 }).await.unwrap()
+    store.read(&Read { shards, limit: 100, budget: Budget::unlimited() }).await.unwrap()
 }
 
 /// How many rows are under a lease; nothing else keeps them from being due.

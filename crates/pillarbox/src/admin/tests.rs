@@ -9,7 +9,9 @@ use crate::emit::Outbox;
 use crate::envelope::Envelope;
 use crate::id::{OwnerId, Seq};
 use crate::store::memory::MemoryStore;
-use crate::store::{Holding, Join, Lease, Mode, Read, Settle, Settlement, ShardRead, Status, Take};
+use crate::store::{
+    Budget, Holding, Join, Lease, Mode, Read, Settle, Settlement, ShardRead, Status, Take,
+};
 use crate::verdict::{ErrorText, Verdict};
 
 /// Two full pages and a half.
@@ -64,11 +66,12 @@ impl Place {
         let later = self.clock.now().saturating_add(Duration::from_secs(1));
         *self.clock.0.lock().unwrap() = later;
         let shards = self.held.iter().map(|it| ShardRead { shard: it.shard, floor: Seq::START });
-        let read = Read { shards: shards.collect(), limit: u32::MAX };
+        let (shards, budget) = (shards.collect(), Budget::unlimited());
+        let read = Read { shards, limit: u32::MAX, budget };
         let wanted: HashSet<&EventId> = ids.iter().collect();
         let mut settlements = Vec::new();
         for row in self.store.read(&read).await.unwrap() {
-            if wanted.contains(row.event.as_ref().unwrap().event_id()) {
+            if wanted.contains(row.event().unwrap().event_id()) {
                 let holding = self.held.iter().find(|it| it.shard == row.shard).unwrap();
                 settlements.push(Settlement {
                     shard: row.shard,

@@ -3,6 +3,8 @@
 use std::{mem, sync::Arc};
 
 use super::{Envelope, Headers, MAX_CONTENT_TYPE, Parts, Payload, checked_key, checked_version};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use super::{MAX_HEADERS_SIZE, MAX_PAYLOAD};
 use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::event::{AggregateType, EventType, Key, MAX_AGGREGATE_ID, MAX_TENANT, check_text};
@@ -46,6 +48,45 @@ pub struct BadRow {
     pub event_id: String,
     /// What is wrong with it.
     pub cause: String,
+}
+
+/// Bytes of a row's payload and headers, as the database tells; `None` where the row has none.
+///
+/// A negative number means at least so many: the database did not look closer.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) payload: Option<i64>,
+    pub(crate) headers: Option<i64>,
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+impl Sizes {
+    /// Refuses a row that is larger than any event, whose content the database keeps.
+    pub(crate) fn check(self, event_id: &str) -> Result<(), BadRow> {
+        let parts = [
+            ("payload has", self.payload, MAX_PAYLOAD),
+            ("headers have", self.headers, MAX_HEADERS_SIZE),
+        ];
+        for (part, size, most) in parts {
+            let bytes = size.unwrap_or(0).unsigned_abs();
+            if bytes > most as u64 {
+                let least = if size < Some(0) { "at least " } else { "" };
+                let cause = format!("{part} {least}{bytes} bytes, the limit is {most}");
+                return Err(BadRow { event_id: event_id.to_owned(), cause });
+            }
+        }
+        Ok(())
+    }
+
+    /// As much as payload and headers can have, both of them legal.
+    pub(crate) fn at_most(self) -> usize {
+        let part = |size: Option<i64>, most: usize| match size {
+            None => 0,
+            Some(exact) => usize::try_from(exact).unwrap_or(most),
+        };
+        part(self.payload, MAX_PAYLOAD) + part(self.headers, MAX_HEADERS_SIZE)
+    }
 }
 
 impl Row {

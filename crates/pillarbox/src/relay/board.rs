@@ -15,7 +15,6 @@ mod take;
 #[cfg(test)]
 mod tests;
 mod turn;
-mod weight;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -26,11 +25,11 @@ use self::floor::{Begin, Floor};
 use self::hand::Hand;
 use self::lane::{Lane, Parked, Queued};
 use self::slow::SlowRoutes;
-use self::weight::Weight;
+use super::memory::{Limits, Pace};
 use super::ready::Ready;
 use super::routes::Places;
 use crate::id::{Epoch, Seq, ShardId};
-use crate::store::{Pending, ReadKeys, ShardRead};
+use crate::store::{Pending, Read, ReadKeys};
 
 /// Keys remembered as waiting; beyond that, each sweep finds them again.
 const MOST_PARKED: usize = 100_000;
@@ -40,7 +39,9 @@ type LaneKey = (ShardId, Arc<str>);
 #[derive(Debug)]
 pub(super) struct Board {
     pages: Pages,
-    weight: Weight,
+    limits: Limits,
+    /// How many rows to ask for at a time.
+    pace: Pace,
     shards: BTreeMap<ShardId, Shard>,
     /// Shards of which nothing more is read or started.
     draining: BTreeSet<ShardId>,
@@ -66,6 +67,8 @@ pub(super) struct Board {
     slow_reads: u32,
     /// The relay stops: each shard is read to its end once more, and what waits stays in the table.
     is_last_pass: bool,
+    /// The shard that the next read begins with, or the first one behind it.
+    first_shard: ShardId,
 }
 
 /// How much to read at a time.
@@ -121,7 +124,7 @@ pub(super) struct Ticket {
 /// A read to be done.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
-    Shards { shards: Vec<ShardRead>, limit: u32 },
+    Shards(Read),
     Keys(ReadKeys),
 }
 
@@ -129,7 +132,8 @@ impl Board {
     pub(super) fn new(pages: Pages) -> Self {
         Self {
             pages,
-            weight: Weight::new(),
+            limits: Limits::RELAY,
+            pace: Pace::new(),
             shards: BTreeMap::new(),
             draining: BTreeSet::new(),
             hand: Hand::default(),
@@ -146,6 +150,7 @@ impl Board {
             keys_were_last: false,
             slow_reads: 0,
             is_last_pass: false,
+            first_shard: ShardId(0),
         }
     }
 
@@ -301,9 +306,11 @@ impl Board {
         }
     }
 
-    /// How much to read at a time, of rows that are as heavy as the last ones.
+    /// How much to read at a time: fewer rows where they are large, and at least one of each shard.
     fn pages(&self) -> Pages {
-        self.weight.bound(self.pages, self.shards.len())
+        let batch = self.pages.batch.min(self.pace.rows());
+        let each = batch / u32::try_from(self.shards.len()).unwrap_or(u32::MAX).max(1);
+        Pages { batch, least: self.pages.least.min(each.max(1)) }
     }
 
     /// Whether what was read at this epoch may be started.
@@ -372,6 +379,7 @@ impl Board {
             shard.hungry |= shard.more;
         }
         if self.read_under_way {
+            self.hand.unload(seq);
             self.settled_during_read.push(seq);
         } else {
             self.hand.remove(seq);

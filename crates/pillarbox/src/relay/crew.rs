@@ -27,7 +27,7 @@ use super::number::NumberMap;
 use super::ready::{Ready, Routed};
 use super::routes::{RouteId, Routes};
 use crate::clock::instant;
-use crate::envelope::{BadRow, Envelope};
+use crate::store::Content;
 use crate::sync::{Mutex, MutexGuard};
 use crate::verdict::Failure;
 
@@ -53,7 +53,7 @@ pub(super) struct Parcel {
     pub(super) route: RouteId,
     pub(super) under: Under,
     pub(super) attempts: u32,
-    pub(super) event: Result<Envelope, BadRow>,
+    pub(super) content: Content,
 }
 
 /// A delivery that is over.
@@ -233,8 +233,8 @@ impl Shared {
 
     /// Delivers one event. Returns its outcome, and whether it is still this task's turn.
     async fn deliver(self: &Arc<Self>, parcel: Parcel) -> (Outcome, bool) {
-        let Parcel { under, attempts, event, .. } = parcel;
-        let mut delivery = pin!(self.courier.deliver(under, attempts, event));
+        let Parcel { under, attempts, content, .. } = parcel;
+        let mut delivery = pin!(self.courier.deliver(under, attempts, content));
         let mut keeps_turn = true;
         let outcome = poll_fn(|cx| {
             let poll = or_panic(|cx| delivery.as_mut().poll(cx), cx);

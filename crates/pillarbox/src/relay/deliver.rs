@@ -14,11 +14,12 @@ use super::rows::RowTenure;
 use super::settings::Settings;
 use crate::clock::{Clock, Deadline};
 use crate::context::{self, Context};
-use crate::envelope::{BadRow, Envelope};
+use crate::envelope::Envelope;
 use crate::id::{Epoch, ShardId};
 use crate::layer::{self, Delivering, Last, Layers};
 use crate::listen::{AnyListener, Cx, Listeners};
 use crate::point::point;
+use crate::store::Content;
 use crate::verdict::{ErrorText, Failed, Failure};
 
 /// Calls listeners through the layers; never touches the store.
@@ -110,11 +111,15 @@ impl Courier {
         self: &Arc<Self>,
         under: Under,
         attempts: u32,
-        event: Result<Envelope, BadRow>,
+        content: Content,
     ) -> Outcome {
-        let envelope = match event {
-            Ok(envelope) => envelope,
-            Err(bad) => return Outcome::Judgeable(Err(Failure::dead(bad.cause).into())),
+        let envelope = match content {
+            Content::Event(envelope) => envelope,
+            Content::Invalid(bad) => {
+                return Outcome::Judgeable(Err(Failure::dead(bad.cause).into()));
+            }
+            // There is nothing to deliver yet: a later read brings it.
+            Content::Unread { .. } => return Outcome::TooLate,
         };
         if let Err(paused) = self.pauses.check(&envelope) {
             return Outcome::Judgeable(Err(paused.into()));

@@ -143,9 +143,9 @@ impl Engine {
     }
 
     pub(super) fn start_job(&mut self, job: Job, row: Pending) {
-        let Pending { shard, attempts, event, .. } = row;
+        let Pending { shard, attempts, content, .. } = row;
         let under = Under::Shard(shard, job.epoch);
-        let parcel = Parcel { route: job.route_id, under, attempts, event };
+        let parcel = Parcel { route: job.route_id, under, attempts, content };
         self.begin(job, parcel);
     }
 

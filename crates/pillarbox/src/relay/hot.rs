@@ -22,7 +22,7 @@ use crate::hot::{HotEvent, HotEvents, HotLane, LastWriters, Mail, Registration, 
 use crate::id::{OwnerId, Seq};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
-use crate::store::{Pending, RowLease, RowVerdict, SettleRows, Store};
+use crate::store::{Content, Pending, RowLease, RowVerdict, SettleRows, Store};
 use crate::tx::Hot;
 use crate::verdict::Verdict;
 
@@ -203,7 +203,8 @@ impl Engine {
         self.hot.rooms.insert(place.seq, room);
         self.observers.see(&Happening::Hot { events: 1 });
         let under = Under::Row(deadline);
-        let parcel = Parcel { route: job.route_id, under, attempts: 0, event: Ok(envelope) };
+        let parcel =
+            Parcel { route: job.route_id, under, attempts: 0, content: Content::Event(envelope) };
         self.begin(job, parcel);
         true
     }

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::id::{Epoch, EventId, Token};
 use crate::observe::{Attempt, Happening};
-use crate::store::{Pending, Settlement};
+use crate::store::{Content, Pending, Settlement};
 use crate::tx::{Hot, Place};
 use crate::verdict::Verdict;
 
@@ -47,10 +47,11 @@ pub(super) struct Judged {
 
 impl Job {
     pub(super) fn of(row: &Pending, epoch: Epoch) -> Self {
-        let envelope = row.event.as_ref().ok();
-        let event_id = match &row.event {
-            Ok(envelope) => Ok(envelope.event_id().clone()),
-            Err(bad) => Err(bad.event_id.clone()),
+        let envelope = row.event();
+        let event_id = match &row.content {
+            Content::Event(envelope) => Ok(envelope.event_id().clone()),
+            Content::Invalid(bad) => Err(bad.event_id.clone()),
+            Content::Unread { .. } => Err(String::new()),
         };
         Self {
             ticket: Ticket::from(row),
@@ -59,7 +60,7 @@ impl Job {
             attempts: row.attempts,
             event_id,
             route: envelope.map(route),
-            route_id: RouteId::of_row(&row.event),
+            route_id: RouteId::of_row(&row.content),
             type_at: envelope.map_or(0, |event| event.aggregate_type().as_str().len() + 1),
             occurred_at: envelope.and_then(Envelope::moment),
             traceparent: envelope.and_then(Context::traceparent_of).map(str::to_owned),

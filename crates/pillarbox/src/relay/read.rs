@@ -10,7 +10,7 @@ use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::observe::{Happening, Part};
 use crate::point::point;
-use crate::store::{Pending, Read};
+use crate::store::Pending;
 
 impl Engine {
     /// Begins the next read, if one is worth doing.
@@ -26,7 +26,7 @@ impl Engine {
                 point!("read.before"?);
                 let rows = match read {
                     Wanted::Keys(read) => store.read_keys(&read).await,
-                    Wanted::Shards { shards, limit } => store.read(&Read { shards, limit }).await,
+                    Wanted::Shards(read) => store.read(&read).await,
                 };
                 point!("read.after"?);
                 rows
@@ -52,8 +52,8 @@ impl Engine {
             Err(error) => Happening::trouble(Part::Read, error),
         });
         match (rows, wanted) {
-            (Ok(rows), Wanted::Shards { shards, limit }) => {
-                self.board.take_shards(&shards, limit, rows, took, instant());
+            (Ok(rows), Wanted::Shards(read)) => {
+                self.board.take_shards(&read, rows, took, instant());
             }
             (Ok(rows), Wanted::Keys(read)) => self.board.take_keys(&read, rows, instant()),
             (Err(_), wanted) => {

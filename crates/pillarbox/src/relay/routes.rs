@@ -6,7 +6,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::number::NumberMap;
-use crate::envelope::{BadRow, Envelope};
+use crate::envelope::Envelope;
+use crate::store::Content;
 
 /// A route as a number. Two that have the same by chance share their workers, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,8 +27,8 @@ impl RouteId {
     }
 
     /// What cannot be read goes to nobody, and takes no time.
-    pub(super) fn of_row(event: &Result<Envelope, BadRow>) -> Self {
-        event.as_ref().map(Self::of).unwrap_or_default()
+    pub(super) fn of_row(content: &Content) -> Self {
+        content.event().map(Self::of).unwrap_or_default()
     }
 }
 

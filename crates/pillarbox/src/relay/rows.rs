@@ -27,6 +27,7 @@ use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
 use super::job::Judged;
 use super::lease::Tenure;
+use super::memory::{Memory, Pace};
 use super::routes::Routes;
 use super::settle::Answer;
 use super::stop::Ended;
@@ -39,7 +40,7 @@ use crate::id::{Seq, ShardId, jitter};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
 use crate::retry::{Delivered, Judge};
-use crate::store::{Claim, Layout, Order, Pending, Store};
+use crate::store::{Budget, Claim, Layout, Order, Pending, Store};
 use crate::wake::Wake;
 
 /// A row that no worker has begun with for so long is left to another relay.
@@ -73,6 +74,9 @@ pub(super) struct RowWork {
     claim: Claim,
     claiming: Option<Id>,
     look: Look,
+    /// Payloads and headers of claimed rows.
+    memory: Memory,
+    pace: Pace,
     appetite: Appetite,
     all_shards: usize,
     /// Nothing more is started.
@@ -112,6 +116,7 @@ impl RowWork {
             shards,
             after: None,
             limit: workers,
+            budget: Budget::new(0),
             order: layout.mode.order,
         };
         Self {
@@ -123,6 +128,8 @@ impl RowWork {
             claim,
             claiming: None,
             look: Look::new(settings.poll, now),
+            memory: Memory::default(),
+            pace: Pace::new(),
             appetite: Appetite::new(workers, batch.min(settings.max_unsettled.get()), now),
             all_shards: usize::from(count),
             is_stopping: false,
@@ -244,11 +251,11 @@ impl RowEngine {
         if waiting.is_hot() {
             self.observers.see(&Happening::Hot { events: 1 });
         }
-        let (under_way, event) = waiting.start();
+        let (under_way, content) = waiting.start();
         let (under, attempts) =
             (Under::Claim(Arc::clone(&under_way.tenure)), under_way.job.attempts);
         let route = under_way.job.route_id;
-        self.work.deliveries.start(under_way, Parcel { route, under, attempts, event });
+        self.work.deliveries.start(under_way, Parcel { route, under, attempts, content });
     }
 
     fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
@@ -292,7 +299,7 @@ impl RowEngine {
         }
     }
 
-    fn judge(&mut self, UnderWay { job, tenure, room }: UnderWay, outcome: Outcome) {
+    fn judge(&mut self, UnderWay { job, tenure, room, .. }: UnderWay, outcome: Outcome) {
         point!("judge");
         if matches!(outcome, Outcome::TooLate) {
             self.observers.see(&Happening::NotStarted { event_id: job.event_id() });

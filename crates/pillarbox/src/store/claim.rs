@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Order, Pending, Settlement};
+use super::{Budget, Order, Pending, Settlement};
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::verdict::Verdict;
 
@@ -20,6 +20,8 @@ pub struct Claim {
     pub after: Option<Arc<str>>,
     /// How many rows at most, of all shards together.
     pub limit: u32,
+    /// How much content at most.
+    pub budget: Budget,
     /// Whether only the head of a key is to be had: its oldest row that is not final. A row that
     /// becomes the head later, by a replay or by a commit that came late, is to be had while a
     /// younger one of its key is still in someone's hands.
@@ -35,7 +37,7 @@ impl Claim {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use pillarbox::store::{Claim, Order};
+    /// use pillarbox::store::{Budget, Claim, Order};
     /// use pillarbox::{OwnerId, ShardId};
     ///
     /// let mut claim = Claim {
@@ -44,6 +46,7 @@ impl Claim {
     ///     shards: vec![ShardId(0), ShardId(1), ShardId(2)],
     ///     after: None,
     ///     limit: 100,
+    ///     budget: Budget::unlimited(),
     ///     order: Order::Key,
     /// };
     /// // `store.claim(&claim)` gave nothing, so the next one begins in the next shard.
@@ -127,8 +130,7 @@ pub struct RowVerdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envelope::BadRow;
-    use crate::store::Status;
+    use crate::store::{Content, Status};
 
     fn claim(order: Order) -> Claim {
         Claim {
@@ -137,6 +139,7 @@ mod tests {
             shards: vec![ShardId(5), ShardId(6), ShardId(7)],
             after: Some("k".into()),
             limit: 3,
+            budget: Budget::unlimited(),
             order,
         }
     }
@@ -152,7 +155,7 @@ mod tests {
             due_in: Duration::ZERO,
             lapsed: false,
             behind: false,
-            event: Err(BadRow { event_id: "1".to_owned(), cause: "not looked at".to_owned() }),
+            content: Content::Unread { size: 1 },
         }
     }
 

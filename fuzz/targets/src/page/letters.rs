@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use pillarbox::store::{
-    DeadLetter, Holding, Join, Lease, List, Mode, Read, Settle, Settlement, ShardRead, Take,
+    Budget, DeadLetter, Holding, Join, Lease, List, Mode, Read, Settle, Settlement, ShardRead, Take,
 };
 use pillarbox::{
     Clock, Envelope, ErrorText, MemoryStore, Outbox, OwnerId, Seq, ShardId, Store, Timestamp,
@@ -78,7 +78,7 @@ fn emit(store: &MemoryStore, envelope: &Envelope) {
 
 fn give_up(store: &MemoryStore, owner: &OwnerId, holdings: &[Holding], number: usize) {
     let shards = (0..64).map(|n| ShardRead { shard: ShardId(n), floor: Seq::START }).collect();
-    let rows = at_once(store.read(&Read { shards, limit: 1 }));
+    let rows = at_once(store.read(&Read { shards, limit: 1, budget: Budget::unlimited() }));
     let error = ErrorText::new(["no such customer", "refused"][number / 2 % 2]);
     let settlement = |row: &pillarbox::store::Pending| Settlement {
         shard: row.shard,

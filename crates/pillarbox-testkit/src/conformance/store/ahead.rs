@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Claim, Mode, Order, Origin, Pending, Renewal};
+use pillarbox::store::{Budget, Claim, Mode, Order, Origin, Pending, Renewal};
 use pillarbox::tx::{Begin as _, Hot, Insert, OpenTx as _};
 use pillarbox::{ErrorKind, EventId, Tables};
 
@@ -124,7 +124,9 @@ pub async fn rows_of_the_living_stay_leased<B: Backend>(backend: &B) {
 async fn claim(owner: &Owner) -> Vec<Pending> {
     let shards = shards(&*owner.store).await;
     let (owner_id, order) = (owner.id.clone(), Order::Key);
-    let claim = Claim { owner: owner_id, length: LEASE, shards, after: None, limit: ALL, order };
+    let budget = Budget::unlimited();
+    let claim =
+        Claim { owner: owner_id, length: LEASE, shards, after: None, limit: ALL, order, budget };
     owner.store.claim(&claim).await.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use pillarbox::Verdict;
-use pillarbox::store::{Read, Renewal, Settle, Settled, Settlement, Take};
+use pillarbox::store::{Budget, Read, Renewal, Settle, Settled, Settlement, Take};
 
 use crate::backend::{Backend, from_head};
 use crate::conformance::owner::{ALL, HOUR, Owner, emit, free, keyed, retry, shards};
@@ -61,7 +61,7 @@ pub async fn dropped_reads_leave_the_store_usable<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..50).map(|_| free())).await;
     let store = backend.store();
     let wanted: Vec<_> = shards(&*store).await.into_iter().map(from_head).collect();
-    let read = Read { shards: wanted, limit: ALL };
+    let read = Read { shards: wanted, limit: ALL, budget: Budget::unlimited() };
 
     for polls in 0..PLACES {
         let whole = cut(polls, store.read(&read)).await;

@@ -24,7 +24,7 @@ pub async fn a_due_row_is_leased_under_a_new_token<B: Backend>(backend: &B) {
     assert_eq!(row.token, Token(read.token.0 + 1));
     assert_eq!((row.status, row.attempts, row.behind), (Status::New, 0, false));
     assert_eq!(row.due_in, Duration::ZERO);
-    assert_eq!(row.event.as_ref().unwrap(), read.event.as_ref().unwrap());
+    assert_eq!(row.event().unwrap(), read.event().unwrap());
     assert_eq!(backend.store().event(&id).await.unwrap().unwrap().token, row.token);
 }
 

@@ -20,7 +20,7 @@ pub async fn places_are_given_of_what_goes_hot<B: Backend>(backend: &B) {
     let rows = read_all(backend).await;
     let place = |event: &Envelope| {
         let row = row(&rows, event.event_id());
-        let occurred_at = row.event.as_ref().unwrap().moment().unwrap();
+        let occurred_at = row.event().unwrap().moment().unwrap();
         Some(Place { seq: row.seq, shard: row.shard, occurred_at, is_next: true })
     };
     let [first, _, third, _, fifth] = &events;

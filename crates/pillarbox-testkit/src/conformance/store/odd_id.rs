@@ -65,7 +65,7 @@ async fn hold<B: Backend>(backend: &B, id: &str) -> Option<Pending> {
     let owner = Owner::of_all(backend).await;
     let rows = owner.read().await;
     let row = rows.into_iter().find(|row| row.status == Status::New).unwrap();
-    assert!(row.event.is_err(), "{id:?} is no event id");
+    assert!(row.event().is_none(), "{id:?} is no event id");
     assert_eq!(owner.judge(&row, held()).await.applied, [row.seq]);
     owner.store.leave(&owner.id).await.unwrap();
     Some(row)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pillarbox::store::{KeyRead, Pending, Read, ReadKeys, ShardRead};
+use pillarbox::store::{Budget, KeyRead, Pending, Read, ReadKeys, ShardRead};
 use pillarbox::{Envelope, EventId, Key, Outbox, Seq, ShardId, Verdict};
 
 use crate::backend::{Backend, Need, OwnTx, from_head};
@@ -65,7 +65,10 @@ pub async fn keys_are_compared_byte_for_byte<B: Backend>(backend: &B) {
         assert_eq!(row(&rows, id).key.as_deref(), Some(*key));
         let read = key_of(row(&rows, id));
         assert_eq!(&*read.key, *key);
-        let line = store.read_keys(&ReadKeys { keys: vec![read], limit: ALL }).await.unwrap();
+        let line = store
+            .read_keys(&ReadKeys { keys: vec![read], limit: ALL, budget: Budget::unlimited() })
+            .await
+            .unwrap();
         assert_eq!(line.len(), 2, "{key:?} is a line of two");
         assert_eq!(id_of(&line[1]), id);
     }
@@ -195,7 +198,8 @@ pub async fn a_key_is_read_from_its_head<B: Backend>(backend: &B) {
     replay(&*store, &ids[..1]).await;
     owner.judge_id(&ids[0], Verdict::Done).await;
     let keys = vec![key_of(&rows[1])];
-    let rows = store.read_keys(&ReadKeys { keys, limit: ALL }).await.unwrap();
+    let rows =
+        store.read_keys(&ReadKeys { keys, limit: ALL, budget: Budget::unlimited() }).await.unwrap();
     assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&ids[2], &ids[3]]);
 }
 
@@ -218,14 +222,21 @@ pub async fn many_keys_are_read_at_once<B: Backend>(backend: &B) {
     let store = backend.store();
 
     let keys = [0, 1, 3, 4, 7].iter().map(|it| key_of(row(&rows, &ids[*it]))).collect();
-    let rows = store.read_keys(&ReadKeys { keys, limit: 2 }).await.unwrap();
+    let rows =
+        store.read_keys(&ReadKeys { keys, limit: 2, budget: Budget::unlimited() }).await.unwrap();
 
     let of = |name| rows.iter().filter(move |row| row.key.as_deref() == Some(name)).map(id_of);
     assert_eq!(of("a").collect::<Vec<_>>(), [&ids[0], &ids[2]]);
     assert_eq!(of("b").collect::<Vec<_>>(), [&ids[1], &ids[6]]);
     assert_eq!((of("d").count(), of("e").count()), (1, 1));
     assert_eq!(rows.len(), 6, "nothing of what is done, or was not asked for");
-    assert!(store.read_keys(&ReadKeys { keys: vec![], limit: 2 }).await.unwrap().is_empty());
+    assert!(
+        store
+            .read_keys(&ReadKeys { keys: vec![], limit: 2, budget: Budget::unlimited() })
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 /// A busy shard does not use up the places of the others.
@@ -235,7 +246,8 @@ pub async fn the_limit_counts_for_each_shard<B: Backend>(backend: &B) {
     let store = backend.store();
     let wanted = shards(&*store).await.into_iter().map(from_head).collect();
 
-    let rows = store.read(&Read { shards: wanted, limit: 3 }).await.unwrap();
+    let rows =
+        store.read(&Read { shards: wanted, limit: 3, budget: Budget::unlimited() }).await.unwrap();
 
     for shard in shards(&*store).await {
         let of = |rows: &[Pending]| -> Vec<Seq> {
@@ -257,7 +269,10 @@ pub async fn a_crowd_is_read_by_pages_like_a_few<B: Backend>(backend: &B) {
     for floor in [Seq::START, middle, Seq::START, middle] {
         let want = |shard| ShardRead { shard, floor };
         let wanted = shards(&*store).await.into_iter().map(want).collect();
-        let rows = store.read(&Read { shards: wanted, limit: 4 }).await.unwrap();
+        let rows = store
+            .read(&Read { shards: wanted, limit: 4, budget: Budget::unlimited() })
+            .await
+            .unwrap();
 
         for shard in shards(&*store).await {
             let page: Vec<_> = rows.iter().filter(|row| row.shard == shard).collect();
@@ -276,8 +291,14 @@ pub async fn only_the_shards_asked_for_are_read<B: Backend>(backend: &B) {
     let store = backend.store();
     let shard = read_all(backend).await[0].shard;
 
-    let rows = store.read(&Read { shards: vec![from_head(shard)], limit: ALL }).await.unwrap();
-    let none = store.read(&Read { shards: vec![], limit: ALL }).await.unwrap();
+    let rows = store
+        .read(&Read { shards: vec![from_head(shard)], limit: ALL, budget: Budget::unlimited() })
+        .await
+        .unwrap();
+    let none = store
+        .read(&Read { shards: vec![], limit: ALL, budget: Budget::unlimited() })
+        .await
+        .unwrap();
 
     assert!(!rows.is_empty() && rows.iter().all(|row| row.shard == shard));
     assert!(none.is_empty());
@@ -304,7 +325,7 @@ async fn pair<B: Backend>(
 
 async fn read_key<B: Backend>(backend: &B, id: &EventId, limit: u32) -> Vec<Pending> {
     let keys = vec![key_of(row(&read_all(backend).await, id))];
-    backend.store().read_keys(&ReadKeys { keys, limit }).await.unwrap()
+    backend.store().read_keys(&ReadKeys { keys, limit, budget: Budget::unlimited() }).await.unwrap()
 }
 
 fn key_of(row: &Pending) -> KeyRead {

@@ -117,7 +117,7 @@ async fn come_back<B: Backend>(backend: &B, envelopes: Vec<Envelope>) {
     for (envelope, id) in envelopes.iter().zip(&ids) {
         let stored = backend.store().event(id).await.unwrap().unwrap();
         same(envelope, &stored.event.unwrap());
-        same(envelope, row(&rows, id).event.as_ref().unwrap());
+        same(envelope, row(&rows, id).event().unwrap());
         assert_eq!(stored.key, envelope.ordering_key());
         assert_eq!(row(&rows, id).key.as_deref(), envelope.ordering_key().as_deref());
     }

@@ -93,7 +93,7 @@ pub async fn an_event_of_tomorrow_is_retried_like_any_other<B: Backend>(backend:
 
     let rows = owner.read().await;
     assert_eq!(row(&rows, &id).due_in, Duration::ZERO);
-    let event = row(&rows, &id).event.as_ref().unwrap();
+    let event = row(&rows, &id).event().unwrap();
     assert_eq!(event.moment(), Some(tomorrow));
 }
 

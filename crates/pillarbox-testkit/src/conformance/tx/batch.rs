@@ -47,7 +47,7 @@ pub async fn before_write_may_replace_events<B: Backend>(backend: &B) {
     assert_eq!(ids.len(), 1);
     let rows = read_all(backend).await;
     assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), ids.iter().collect::<Vec<_>>());
-    let stored = rows[0].event.as_ref().unwrap();
+    let stored = rows[0].event().unwrap();
     assert_eq!(stored.payload().as_json(), Some("3"), "it says how many there were");
 }
 

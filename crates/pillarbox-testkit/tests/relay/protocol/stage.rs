@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{
-    Holding, Join, Lease, Mode, Pending, Read, Settle, Settlement, ShardRead, Status, StoredEvent,
-    Take,
+    Budget, Holding, Join, Lease, Mode, Pending, Read, Settle, Settlement, ShardRead, Status,
+    StoredEvent, Take,
 };
 use pillarbox::{
     Cx, Envelope, EventId, Failure, Listeners, Outbox, OwnerId, Relay, RelayHandle, RelaySettings,
@@ -233,7 +233,7 @@ impl Owner {
     pub(crate) async fn read(&self) -> Vec<Pending> {
         let from_head = |it: &Holding| ShardRead { shard: it.shard, floor: Seq::START };
         let shards = self.holdings.iter().map(from_head).collect();
-        self.store.read(&Read { shards, limit: 1000 }).await.unwrap()
+        self.store.read(&Read { shards, limit: 1000, budget: Budget::unlimited() }).await.unwrap()
     }
 
     /// Writes the same verdict on all of these, and says how many it was written on.

@@ -1,5 +1,6 @@
 //! The hand: every row from its read to the end of its settle, counted by shard and by route.
 
+use std::collections::BTreeSet;
 use std::hash::Hash;
 
 use super::lane::Queued;
@@ -9,36 +10,71 @@ use crate::relay::routes::RouteId;
 
 #[derive(Debug, Default)]
 pub(super) struct Hand {
-    /// The route is not known of one that is about to be committed.
-    rows: NumberMap<Seq, (ShardId, Option<RouteId>)>,
+    rows: NumberMap<Seq, InHand>,
     shards: NumberMap<ShardId, u32>,
-    routes: NumberMap<RouteId, u32>,
+    routes: NumberMap<RouteId, Load>,
+    /// Payloads and headers that are in memory.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct InHand {
+    shard: ShardId,
+    /// Not known of one that is about to be committed.
+    route: Option<RouteId>,
+    /// Bytes of payload and headers that are in memory: none of one that has its place in the hot
+    /// lane, or is delivered.
+    bytes: usize,
+}
+
+/// What is in hand of a route.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    pub(super) rows: u32,
+    pub(super) bytes: usize,
 }
 
 impl Hand {
     /// A row that was read, or whose commit is known.
     pub(super) fn take(&mut self, queued: &Queued) {
-        self.insert(queued.row.seq, queued.row.shard, Some(queued.route));
+        let Queued { row, route, room } = queued;
+        let bytes = if room.is_some() { 0 } else { row.content.bytes() };
+        self.insert(row.seq, InHand { shard: row.shard, route: Some(*route), bytes });
     }
 
     /// A row that is about to be committed.
     pub(super) fn register(&mut self, seq: Seq, shard: ShardId) {
-        self.insert(seq, shard, None);
+        self.insert(seq, InHand { shard, route: None, bytes: 0 });
     }
 
-    fn insert(&mut self, seq: Seq, shard: ShardId, route: Option<RouteId>) {
+    fn insert(&mut self, seq: Seq, row: InHand) {
         self.remove(seq);
-        self.rows.insert(seq, (shard, route));
-        *self.shards.entry(shard).or_default() += 1;
-        if let Some(route) = route {
-            *self.routes.entry(route).or_default() += 1;
+        *self.shards.entry(row.shard).or_default() += 1;
+        self.bytes += row.bytes;
+        if let Some(route) = row.route {
+            let load = self.routes.entry(route).or_default();
+            load.rows += 1;
+            load.bytes += row.bytes;
         }
+        self.rows.insert(seq, row);
     }
 
     pub(super) fn remove(&mut self, seq: Seq) {
-        if let Some((shard, route)) = self.rows.remove(&seq) {
-            one_less(&mut self.shards, shard);
-            route.into_iter().for_each(|route| one_less(&mut self.routes, route));
+        self.unload(seq);
+        let Some(InHand { shard, route, .. }) = self.rows.remove(&seq) else { return };
+        one_less(&mut self.shards, shard, |count| count);
+        route
+            .into_iter()
+            .for_each(|route| one_less(&mut self.routes, route, |load| &mut load.rows));
+    }
+
+    /// The row is delivered, or is not to be: its payload and headers are gone from memory.
+    pub(super) fn unload(&mut self, seq: Seq) {
+        let Some(row) = self.rows.get_mut(&seq) else { return };
+        let bytes = std::mem::take(&mut row.bytes);
+        self.bytes -= bytes;
+        if let Some(load) = row.route.and_then(|route| self.routes.get_mut(&route)) {
+            load.bytes -= bytes;
         }
     }
 
@@ -52,40 +88,53 @@ impl Hand {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.shards.is_empty() && self.routes.is_empty()
+        self.rows.is_empty() && self.shards.is_empty() && self.routes.is_empty() && self.bytes == 0
+    }
+
+    /// Bytes of payloads and headers that are in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn seqs(&self) -> BTreeSet<Seq> {
+        self.rows.keys().copied().collect()
     }
 
     pub(super) fn shard_of(&self, seq: Seq) -> Option<ShardId> {
-        self.rows.get(&seq).map(|(shard, _)| *shard)
+        self.rows.get(&seq).map(|row| row.shard)
     }
 
     pub(super) fn route_of(&self, seq: Seq) -> Option<RouteId> {
-        self.rows.get(&seq).and_then(|(_, route)| *route)
+        self.rows.get(&seq).and_then(|row| row.route)
     }
 
     pub(super) fn of_shard(&self, shard: ShardId) -> u32 {
         self.shards.get(&shard).copied().unwrap_or(0)
     }
 
-    pub(super) fn of_route(&self, route: RouteId) -> u32 {
-        self.routes.get(&route).copied().unwrap_or(0)
+    pub(super) fn of_route(&self, route: RouteId) -> Load {
+        self.routes.get(&route).copied().unwrap_or_default()
     }
 
     /// The first row of each shard.
     pub(super) fn lowest(&self) -> NumberMap<ShardId, Seq> {
         let mut lowest = NumberMap::default();
-        for (seq, (shard, _)) in &self.rows {
-            let known = lowest.entry(*shard).or_insert(*seq);
+        for (seq, row) in &self.rows {
+            let known = lowest.entry(row.shard).or_insert(*seq);
             *known = (*known).min(*seq);
         }
         lowest
     }
 }
 
-fn one_less<K: Hash + Eq>(counts: &mut NumberMap<K, u32>, of: K) {
-    if let Some(count) = counts.get_mut(&of) {
-        *count -= 1;
-        if *count == 0 {
+fn one_less<K: Hash + Eq, V>(
+    counts: &mut NumberMap<K, V>,
+    of: K,
+    count: impl Fn(&mut V) -> &mut u32,
+) {
+    if let Some(counted) = counts.get_mut(&of).map(count) {
+        *counted -= 1;
+        if *counted == 0 {
             counts.remove(&of);
         }
     }

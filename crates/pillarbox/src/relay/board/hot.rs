@@ -9,7 +9,7 @@ use super::{Board, LaneKey, Ticket};
 use crate::hot::{KeyedEvent, Registration};
 use crate::id::{Epoch, Token};
 use crate::relay::routes::Places;
-use crate::store::{Pending, Status};
+use crate::store::{Content, Pending, Status};
 
 /// How long a key waits for a commit that does not come; the row is an ordinary one then.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl Board {
             due_in: Duration::ZERO,
             lapsed: false,
             behind: false,
-            event: Ok(envelope),
+            content: Content::Event(envelope),
         };
         let queued = Queued::hot(row, room);
         self.hand.take(&queued);

@@ -38,12 +38,12 @@ pub(super) struct Queued {
 impl Queued {
     /// One from the table.
     pub(super) fn cold(row: Pending) -> Box<Self> {
-        Box::new(Self { route: RouteId::of_row(&row.event), row, room: None })
+        Box::new(Self { route: RouteId::of_row(&row.content), row, room: None })
     }
 
     /// One from memory.
     pub(super) fn hot(row: Pending, room: Room) -> Box<Self> {
-        Box::new(Self { route: RouteId::of_row(&row.event), row, room: Some(room) })
+        Box::new(Self { route: RouteId::of_row(&row.content), row, room: Some(room) })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Board, LastPass, Pages, Shard, Wanted};
 use crate::id::ShardId;
 use crate::relay::number::NumberMap;
-use crate::store::{KeyRead, ReadKeys, ShardRead};
+use crate::store::{Budget, KeyRead, Read, ReadKeys, ShardRead};
 
 /// Keys that are read at once: after many failures, many are due together.
 const MOST_KEYS: usize = 64;
@@ -30,7 +30,8 @@ impl Board {
     fn next_key_read(&mut self) -> Option<Wanted> {
         // Keys are read ahead of room, but not without bound.
         let Pages { batch, least: limit } = self.pages();
-        if self.hand.len() > usize::try_from(batch).unwrap_or(usize::MAX) {
+        let is_full = self.hand.len() > usize::try_from(batch).unwrap_or(usize::MAX);
+        if is_full || self.hand.bytes() > self.limits.most {
             return None;
         }
         let most = usize::try_from(batch / limit.max(1)).unwrap_or(MOST_KEYS);
@@ -42,7 +43,13 @@ impl Board {
             }
             keys.push(KeyRead { shard, key });
         }
-        (!keys.is_empty()).then_some(Wanted::Keys(ReadKeys { keys, limit }))
+        let budget = self.budget();
+        (!keys.is_empty()).then_some(Wanted::Keys(ReadKeys { keys, limit, budget }))
+    }
+
+    /// What is in hand needs no content, and leaves the less room for what is not.
+    fn budget(&self) -> Budget {
+        Budget { bytes: self.limits.budget(self.hand.bytes()), skip: self.hand.seqs() }
     }
 
     /// Reads hungry shards together, except those whose page would show mostly rows in hand:
@@ -55,9 +62,13 @@ impl Board {
         let is_hungry = |state: &Shard| state.hungry && state.last_pass != LastPass::Over;
         let hungry =
             self.shards.iter().filter(|(_, state)| is_hungry(state)).map(|(shard, _)| *shard);
-        let hungry: Vec<ShardId> = hungry.filter(|shard| !self.draining.contains(shard)).collect();
-        let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
+        let mut hungry: Vec<ShardId> =
+            hungry.filter(|shard| !self.draining.contains(shard)).collect();
         let Pages { batch, least } = self.pages();
+        let before = hungry.partition_point(|shard| *shard < self.first_shard);
+        hungry.rotate_left(before);
+        hungry.truncate(usize::try_from(batch).unwrap_or(usize::MAX));
+        let count = u32::try_from(hungry.len()).ok().filter(|count| *count > 0)?;
         let fair = (batch / count).max(least);
         let light: Vec<ShardId> = hungry.iter().filter(|shard| of(shard) < fair).copied().collect();
         let (wanted, limit) = match (light.is_empty(), hungry.first()) {
@@ -67,7 +78,8 @@ impl Board {
                 (light, limit)
             }
         };
-        Some(Wanted::Shards { shards: self.feed(&wanted), limit })
+        let (shards, budget) = (self.feed(&wanted), self.budget());
+        Some(Wanted::Shards(Read { shards, limit, budget }))
     }
 
     /// How many rows of a page only wait, in the worst of these shards. Beyond a bound they are passed.
@@ -81,7 +93,10 @@ impl Board {
     pub(super) fn is_half_empty(&self) -> bool {
         let half = usize::try_from(self.pages().batch / 2).unwrap_or(usize::MAX);
         // Rows of slow routes keep no others out, unless such routes are many.
-        self.hand.len().saturating_sub(self.slow_in_hand().min(half)) <= half
+        let slow = self.slow_in_hand();
+        let bytes = self.hand.bytes().saturating_sub(slow.bytes.min(self.limits.most / 2));
+        self.hand.len().saturating_sub((slow.rows as usize).min(half)) <= half
+            && self.limits.is_half_empty(bytes)
     }
 
     fn feed(&mut self, wanted: &[ShardId]) -> Vec<ShardRead> {
@@ -111,8 +126,8 @@ impl Board {
                     }
                 }
             }
-            Wanted::Shards { shards, .. } => {
-                for read in shards {
+            Wanted::Shards(read) => {
+                for read in read.shards {
                     if let Some(shard) = self.shards.get_mut(&read.shard) {
                         shard.hungry = true;
                     }

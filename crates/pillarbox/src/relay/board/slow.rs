@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::hand::Hand;
+use super::hand::{Hand, Load};
 use super::lane::{Lane, Queued};
 use super::{Board, Pages, Shard};
 use crate::id::{Seq, ShardId};
@@ -107,9 +107,13 @@ impl Board {
         are_stuck && !self.is_half_empty()
     }
 
-    /// How many rows of slow routes are in hand.
-    pub(super) fn slow_in_hand(&self) -> usize {
-        self.slow.routes.keys().map(|route| self.hand.of_route(*route) as usize).sum()
+    /// How much of slow routes is in hand.
+    pub(super) fn slow_in_hand(&self) -> Load {
+        let loads = self.slow.routes.keys().map(|route| self.hand.of_route(*route));
+        loads.fold(Load::default(), |sum, load| Load {
+            rows: sum.rows.saturating_add(load.rows),
+            bytes: sum.bytes + load.bytes,
+        })
     }
 
     fn put_down_slow_rows(&mut self, now: Instant) {
@@ -118,8 +122,9 @@ impl Board {
             let slow = Slow { left: VecDeque::new(), fed: now, has_come: true };
             self.slow.routes.entry(route).or_insert(slow);
         }
-        let (most, routes) = (self.most_of_slow() as usize, self.slow.routes.keys());
+        let (share, routes) = (self.share_of_slow(), self.slow.routes.keys());
         for route in routes.copied().collect::<Vec<_>>() {
+            let most = share.rows_of(self.hand.of_route(route)) as usize;
             let mut rows = self.ready.take_behind(route, most);
             rows.append(&mut self.ready_hot.take_behind(route, most));
             rows.into_iter().for_each(|queued| self.leave_in_table(queued));
@@ -160,7 +165,8 @@ impl Board {
 
     /// Whether a row of the route is to stay in the table for now.
     pub(super) fn leaves(&mut self, route: RouteId, shard: ShardId) -> bool {
-        let leaves = self.slow.has(route) && self.hand.of_route(route) >= self.most_of_slow();
+        let load = self.hand.of_route(route);
+        let leaves = self.slow.has(route) && load.rows >= self.share_of_slow().rows_of(load);
         if leaves {
             self.slow.leave(route, shard);
         }
@@ -172,19 +178,24 @@ impl Board {
         self.slow.is_of_one(&self.hand, seq)
     }
 
-    /// How many rows of a slow route are in hand: of all such together a quarter of it.
-    fn most_of_slow(&self) -> u32 {
-        let count = u32::try_from(self.slow.routes.len()).unwrap_or(u32::MAX);
+    /// How much of a slow route is in hand: of all such together a quarter of it.
+    fn share_of_slow(&self) -> Share {
+        let count = u32::try_from(self.slow.routes.len()).unwrap_or(u32::MAX).max(1);
         let Pages { batch, least } = self.pages();
-        (batch / 4 / count.max(1)).max(least)
+        Share(Load {
+            rows: (batch / 4 / count).max(least),
+            bytes: self.limits.most / 4 / count as usize,
+        })
     }
 
     fn feed_slow_routes(&mut self, now: Instant) {
-        let low = self.most_of_slow() / 2;
+        let share = self.share_of_slow();
         let Self { slow, hand, shards, .. } = self;
         slow.routes.retain(|route, slow| {
-            slow.has_come |= hand.of_route(*route) > low;
-            if hand.of_route(*route) > low || slow.is_awaited(now) {
+            let load = hand.of_route(*route);
+            let has_enough = load.rows > share.rows_of(load) / 2;
+            slow.has_come |= has_enough;
+            if has_enough || slow.is_awaited(now) {
                 return true;
             }
             let is_over = slow.is_quick(now) || slow.left.is_empty();
@@ -193,6 +204,20 @@ impl Board {
             }
             !is_over
         });
+    }
+}
+
+/// What a slow route may have of the hand.
+#[derive(Clone, Copy)]
+struct Share(Load);
+
+impl Share {
+    /// How many rows these are, where rows are as large as those that it has.
+    fn rows_of(self, load: Load) -> u32 {
+        let bytes = (load.rows as usize).saturating_mul(self.0.bytes).checked_div(load.bytes);
+        let rows = bytes.filter(|_| load.bytes > self.0.bytes).map(|rows| rows.max(1));
+        rows.and_then(|rows| u32::try_from(rows).ok())
+            .map_or(self.0.rows, |rows| rows.min(self.0.rows))
     }
 }
 

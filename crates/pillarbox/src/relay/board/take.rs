@@ -11,7 +11,7 @@ use super::lane::{Parked, Queued};
 use super::{Board, LaneKey, MOST_PARKED};
 use crate::id::{Seq, ShardId};
 use crate::relay::number::NumberMap;
-use crate::store::{KeyRead, Pending, ReadKeys, ShardRead, Status};
+use crate::store::{KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
 
 /// A read that takes longer walks through entries that are dead and still there.
 const READ_TAKES: Duration = Duration::from_millis(20);
@@ -24,6 +24,11 @@ struct Tally {
     accepted: usize,
     /// Rows that wait, and rows behind such; also rows in hand that will be there for long.
     waiting: usize,
+    /// The last of these rows.
+    last: Option<Seq>,
+    /// The next one could start, and its content was not read. It and those behind it stay in the
+    /// table.
+    is_cut: bool,
 }
 
 /// What became of a row.
@@ -34,29 +39,37 @@ enum Taken {
     Accepted,
     /// It waits, and so do the later rows of its key.
     Waits,
+    /// It could start, and its content was not read.
+    Unread,
 }
 
 impl Board {
     /// Takes in pages of shards, which took so long to read.
     pub(in crate::relay) fn take_shards(
         &mut self,
-        reads: &[ShardRead],
-        limit: u32,
+        read: &Read,
         rows: Vec<Pending>,
         took: Duration,
         now: Instant,
     ) {
         self.note_speed(rows.len(), took);
-        self.weight.saw(&rows);
         let mut pages: NumberMap<ShardId, Vec<Pending>> = NumberMap::default();
         rows.into_iter().for_each(|row| pages.entry(row.shard).or_default().push(row));
-        for read in reads {
-            let page = pages.remove(&read.shard).unwrap_or_default();
-            let begin = self.shards.get(&read.shard).and_then(|shard| shard.asked);
-            if let Some(begin) = begin {
-                self.take_page(*read, begin, limit, page, now);
+        let (mut whole, mut first_cut) = (Tally::default(), None);
+        for want in &read.shards {
+            let page = pages.remove(&want.shard).unwrap_or_default();
+            let begin = self.shards.get(&want.shard).and_then(|shard| shard.asked);
+            let Some(begin) = begin else { continue };
+            let tally = self.take_page(*want, begin, read.limit, page, now);
+            if tally.is_cut && tally.accepted == 0 {
+                first_cut.get_or_insert(want.shard);
             }
+            whole.rows += tally.rows;
+            whole.is_cut |= tally.is_cut;
         }
+        let behind = read.shards.last().map(|last| ShardId(last.shard.0.saturating_add(1)));
+        self.first_shard = first_cut.or(behind).unwrap_or(self.first_shard);
+        self.pace.came(whole.rows, !whole.is_cut);
         self.read_ended();
     }
 
@@ -77,24 +90,26 @@ impl Board {
         limit: u32,
         rows: Vec<Pending>,
         now: Instant,
-    ) {
+    ) -> Tally {
         let full = u32::try_from(rows.len()).is_ok_and(|count| count >= limit);
-        let newest = rows.last().map(|row| row.seq);
-        let last = newest.filter(|_| full);
+        let last = rows.last().map(|row| row.seq).filter(|_| full);
         let vanished = self.unpark_vanished(read, last, &rows);
         let tally = self.take_rows(rows, now);
         vanished.iter().for_each(|lane_key| self.go_on(lane_key));
-        let Some(shard) = self.shards.get_mut(&read.shard) else { return };
-        shard.more = full;
+        let Some(shard) = self.shards.get_mut(&read.shard) else { return tally };
+        shard.more = full || tally.is_cut;
         shard.waiting = u32::try_from(tally.waiting).unwrap_or(u32::MAX);
-        shard.hungry |= full && tally.accepted > 0;
-        shard.floor.saw(begin, newest, full, now);
-        if let Some(last) = last.filter(|_| tally.is_mostly_waiting()) {
+        shard.hungry |= shard.more && tally.accepted > 0;
+        // Others had all the budget: this one is to be read first.
+        shard.hungry |= tally.is_cut && tally.waiting == 0;
+        shard.floor.saw(begin, tally.last, shard.more, now);
+        if let Some(last) = tally.last.filter(|_| shard.more && tally.is_mostly_waiting()) {
             shard.hungry |= shard.floor.pass_crowd(begin, last);
         }
-        if !full {
+        if !shard.more {
             shard.end_pass();
         }
+        tally
     }
 
     /// Takes in the rows of keys, each of which was read from its head.
@@ -104,7 +119,6 @@ impl Board {
         rows: Vec<Pending>,
         now: Instant,
     ) {
-        self.weight.saw(&rows);
         let mut pages: HashMap<LaneKey, Vec<Pending>> = HashMap::new();
         for row in rows {
             if let Some(key) = row.key.clone() {
@@ -132,7 +146,9 @@ impl Board {
             lane.reading = false;
             lane.tail_unread |= full;
         }
-        self.take_rows(rows, now);
+        if self.take_rows(rows, now).is_cut && self.works_on(lane_key.0) {
+            self.lanes.entry(lane_key.clone()).or_default().tail_unread = true;
+        }
         self.go_on(lane_key);
     }
 
@@ -140,9 +156,10 @@ impl Board {
         let mut tally = Tally::default();
         let (mut waiting_keys, mut touched) = (HashSet::new(), Vec::new());
         for row in rows {
-            tally.rows += 1;
-            if self.hand.has(row.seq) {
-                tally.waiting += usize::from(self.is_slow(Some(row.seq)));
+            let seq = row.seq;
+            if self.hand.has(seq) {
+                tally.saw(seq);
+                tally.waiting += usize::from(self.is_slow(Some(seq)));
                 continue;
             }
             let taken = match row.key.clone() {
@@ -158,6 +175,11 @@ impl Board {
                     taken
                 }
             };
+            if taken == Taken::Unread {
+                tally.is_cut = true;
+                break;
+            }
+            tally.saw(seq);
             tally.count(taken);
         }
         touched.iter().for_each(|lane_key| self.go_on(lane_key));
@@ -171,6 +193,9 @@ impl Board {
         if row.due_in > Duration::ZERO {
             self.note_due(row.shard, now + row.due_in);
             return Taken::Waits;
+        }
+        if row.content.is_unread() {
+            return Taken::Unread;
         }
         let queued = Queued::cold(row);
         if self.leaves(queued.route, queued.row.shard) {
@@ -201,8 +226,11 @@ impl Board {
             }
             return Taken::Waits;
         }
-        let busy = lane.busy;
+        let (busy, queued) = (lane.busy, lane.queued());
         let most = if self.is_slow(busy) { 0 } else { self.pages().least };
+        if row.content.is_unread() && queued < most as usize {
+            return Taken::Unread;
+        }
         self.line_up(Queued::cold(row), lane_key, most)
     }
 
@@ -273,10 +301,16 @@ impl Board {
 }
 
 impl Tally {
+    fn saw(&mut self, row: Seq) {
+        self.rows += 1;
+        self.last = Some(row);
+    }
+
     fn count(&mut self, taken: Taken) {
         match taken {
             Taken::Starts | Taken::Accepted => self.accepted += 1,
             Taken::Waits => self.waiting += 1,
+            Taken::Unread => {}
         }
     }
 

@@ -4,6 +4,7 @@
 //! that hand over late what they committed.
 
 mod hot;
+mod large;
 mod rows;
 mod slow;
 mod step;
@@ -27,8 +28,8 @@ use crate::observe::Observers;
 use crate::relay::routes::{RouteId, Routes};
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
-    Holding, Join, Lease, Mode, Operation, Origin, Read, Settle, Settled, Settlement, Status,
-    Store, Take,
+    Budget, Holding, Join, Lease, Mode, Operation, Origin, Settle, Settled, Settlement, ShardRead,
+    Status, Store, Take,
 };
 use crate::table::Tables;
 use crate::tx::{Insert, OpenTx, Tx};
@@ -37,6 +38,9 @@ use crate::verdict::{ErrorText, Verdict};
 const KEYS: usize = 8;
 /// Small pages in few shards, so that floors, full pages and slow routes are common.
 const PAGES: Pages = Pages { batch: 8, least: 2 };
+/// Little, so that content is left behind often.
+const LIMITS: Limits = Limits { most: 60, largest: LARGEST };
+const LARGEST: usize = 20;
 /// Few, so that a route has all that it may.
 const WORKERS: usize = 4;
 const SHARDS: NonZeroU16 = NonZeroU16::new(2).unwrap();
@@ -134,6 +138,7 @@ impl Sim {
             free: Vec::new(),
             delivered: Vec::new(),
         };
+        sim.board.limits = LIMITS;
         sim.hold();
         sim
     }
@@ -311,6 +316,7 @@ proptest! {
             let mut sim = Sim::new().await;
             for step in steps {
                 sim.step(step).await;
+                assert!(sim.board.hand.bytes() <= LIMITS.most + LIMITS.largest);
                 sim.give_back().await;
             }
             sim.drain().await;

@@ -10,6 +10,7 @@ use crate::verdict::Verdict;
 impl Board {
     /// A delivery is over, and its verdict is to be written.
     pub(in crate::relay) fn judged(&mut self, ticket: &Ticket, verdict: &Verdict) {
+        self.hand.unload(ticket.seq);
         // After a success the next one may start before this is written: a crash would repeat
         // both, in order. After anything else the key waits for what is written.
         if !matches!(verdict, Verdict::Done | Verdict::Delete) {

@@ -5,6 +5,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::clock::{Deadline, SystemClock};
+use crate::envelope::Envelope;
 use crate::layer::Layers;
 use crate::listen::{Cx, Listeners};
 use crate::relay::Settings;
@@ -36,8 +37,8 @@ fn crew<F: Future<Output = ()> + Send + 'static>(
 fn parcel(number: u32) -> Parcel {
     let route = RouteId::numbered((number % 2).into());
     let under = Under::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
-    let event = Envelope::json("a.b", &number).map_err(|_| unreachable!());
-    Parcel { route, under, attempts: 0, event }
+    let content = Content::Event(Envelope::json("a.b", &number).unwrap());
+    Parcel { route, under, attempts: 0, content }
 }
 
 fn start(crew: &mut Crew<u32>, numbers: std::ops::Range<u32>) {

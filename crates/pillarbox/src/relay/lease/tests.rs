@@ -12,7 +12,7 @@ use crate::relay::Settings;
 use crate::relay::deliver::{Courier, Outcome, Under};
 use crate::relay::share::Balance;
 use crate::store::memory::MemoryStore;
-use crate::store::{Layout, Mode, Store as _, Take};
+use crate::store::{Content, Layout, Mode, Store as _, Take};
 use crate::verdict::Failure;
 
 /// A database whose clock a test turns.
@@ -196,8 +196,8 @@ async fn what_was_read_at_an_older_epoch_does_not_start() {
     let courier = Courier::new(listeners, Layers::default(), clock, tenure, &settings);
     let courier = Arc::new(courier);
     let deliver = async || {
-        let event = Envelope::json("a.b", &1).map_err(|_| unreachable!());
-        courier.deliver(Under::Shard(ShardId(0), read_at), 0, event).await
+        let content = Content::Event(Envelope::json("a.b", &1).unwrap());
+        courier.deliver(Under::Shard(ShardId(0), read_at), 0, content).await
     };
     assert!(deliver().await.is_well());
 

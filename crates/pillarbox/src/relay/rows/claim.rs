@@ -8,8 +8,9 @@ use crate::clock::{Deadline, instant};
 use crate::error::Result;
 use crate::observe::{Happening, Part};
 use crate::point::point;
+use crate::relay::memory::Limits;
 use crate::relay::read::no_answer;
-use crate::store::Pending;
+use crate::store::{Pending, RowLease};
 
 impl RowEngine {
     /// Claims, if there is room and something may be due.
@@ -22,6 +23,7 @@ impl RowEngine {
         };
         self.work.look.begin();
         self.work.claim.limit = limit;
+        self.work.claim.budget.bytes = Limits::RELAY.budget(self.work.memory.bytes());
         let (store, claim) = (Arc::clone(&self.store), self.work.claim.clone());
         // Counted from before the request: the database can only count from later.
         let until = Deadline::after(&*self.courier.clock, claim.length);
@@ -42,13 +44,14 @@ impl RowEngine {
     fn room(&mut self) -> usize {
         let ahead = self.work.appetite.ahead(instant()) as usize;
         let waiting = self.work.line.claimed();
-        if waiting * 2 > ahead {
+        if waiting * 2 > ahead || !Limits::RELAY.is_half_empty(self.work.memory.bytes()) {
             return 0;
         }
         let free = (self.settings.workers.get() as usize).saturating_sub(self.work.under_way());
         let unsettled = self.work.unsettled() + waiting;
         let most = (self.settings.max_unsettled.get() as usize).saturating_sub(unsettled);
-        (free + ahead - waiting).min(most).min(self.settings.batch.get() as usize)
+        let batch = self.settings.batch.get().min(self.work.pace.rows());
+        (free + ahead - waiting).min(most).min(batch as usize)
     }
 
     /// A claim was answered.
@@ -70,6 +73,23 @@ impl RowEngine {
         }
         claim.turn(&rows);
         let now = instant();
-        rows.into_iter().for_each(|row| self.wait(Waiting::claimed(row, until, now)));
+        let (unread, rows): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| row.content.is_unread());
+        self.work.pace.came(rows.len(), unread.is_empty());
+        for row in rows {
+            let bytes = self.work.memory.hold(row.content.bytes());
+            self.wait(Waiting::claimed(row, until, now, bytes));
+        }
+        if !unread.is_empty() {
+            self.leave(&unread);
+        }
+    }
+
+    /// Gives back what is beyond the budget. Suspects are left to the end of their lease: given back,
+    /// they would be like any other row.
+    fn leave(&mut self, unread: &[Pending]) {
+        let rows = unread.iter().filter(|row| !row.lapsed);
+        self.work.writes.give_back(rows.map(RowLease::from));
+        self.work.look.now();
     }
 }

@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use super::tenure::RowTenure;
 use crate::clock::Deadline;
-use crate::envelope::{BadRow, Envelope};
 use crate::hot::{HotEvent, Room};
 use crate::id::Epoch;
 use crate::relay::hot::{IN_A_ROW, lease_of};
 use crate::relay::job::Job;
-use crate::store::{Pending, RowLease};
+use crate::relay::memory::InMemory;
+use crate::store::{Content, Pending, RowLease};
 
 /// A row that waits for a worker.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Waiting {
 
 #[derive(Debug)]
 enum Row {
-    Claimed(Box<Pending>),
+    Claimed(Box<Pending>, InMemory),
     Hot(Box<HotEvent>),
 }
 
@@ -35,12 +35,14 @@ pub(super) struct UnderWay {
     pub(super) tenure: Arc<RowTenure>,
     /// Its place in the hot lane, if it came through it.
     pub(super) room: Option<Room>,
+    /// Its bytes in memory, if it came from the table.
+    pub(super) _bytes: Option<InMemory>,
 }
 
 impl Waiting {
-    pub(super) fn claimed(row: Pending, until: Deadline, since: Instant) -> Self {
+    pub(super) fn claimed(row: Pending, until: Deadline, since: Instant, bytes: InMemory) -> Self {
         let tenure = RowTenure::new(RowLease::from(&row), until);
-        Self { tenure, since, row: Row::Claimed(Box::new(row)) }
+        Self { tenure, since, row: Row::Claimed(Box::new(row), bytes) }
     }
 
     /// A hot row was born under a lease, as if it had been claimed.
@@ -55,22 +57,23 @@ impl Waiting {
 
     /// Whether somebody had it in hand and never decided on it.
     pub(super) fn is_suspect(&self) -> bool {
-        matches!(&self.row, Row::Claimed(row) if row.lapsed)
+        matches!(&self.row, Row::Claimed(row, _) if row.lapsed)
     }
 
     /// What is delivered, and what is kept of it meanwhile.
-    pub(super) fn start(self) -> (UnderWay, Result<Envelope, BadRow>) {
+    pub(super) fn start(self) -> (UnderWay, Content) {
         let is_suspect = self.is_suspect();
         let tenure = self.tenure;
         match self.row {
-            Row::Claimed(row) => {
+            Row::Claimed(row, bytes) => {
                 let job = Job::of(&row, Epoch(0)).suspect(is_suspect);
-                (UnderWay { job, tenure, room: None }, row.event)
+                (UnderWay { job, tenure, room: None, _bytes: Some(bytes) }, row.content)
             }
             Row::Hot(event) => {
                 let HotEvent { envelope, place, room, .. } = *event;
                 let job = Job::of_hot(&envelope, place);
-                (UnderWay { job, tenure, room: Some(room) }, Ok(envelope))
+                let under_way = UnderWay { job, tenure, room: Some(room), _bytes: None };
+                (under_way, Content::Event(envelope))
             }
         }
     }
@@ -161,10 +164,12 @@ mod tests {
 
     use super::*;
     use crate::clock::{SystemClock, Timestamp, instant};
+    use crate::envelope::Envelope;
     use crate::hot::{Host, HotLane, Mail, Pledge};
     use crate::id::{OwnerId, Seq, ShardId, Token};
     use crate::observe::Observers;
-    use crate::store::Status;
+    use crate::relay::memory::Memory;
+    use crate::store::{Content, Status};
     use crate::tx::Place;
 
     fn event() -> Envelope {
@@ -182,10 +187,10 @@ mod tests {
             due_in: Duration::ZERO,
             lapsed,
             behind: false,
-            event: Ok(event()),
+            content: Content::Event(event()),
         };
         let until = Deadline::after(&SystemClock, Duration::from_secs(60));
-        Waiting::claimed(row, until, instant())
+        Waiting::claimed(row, until, instant(), Memory::default().hold(0))
     }
 
     /// So many from memory.

@@ -18,6 +18,7 @@ use crate::relay::deliver::{Courier, Outcome, Under};
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::lease::Tenure;
 use crate::relay::routes::{RouteId, Routes};
+use crate::store::Content;
 use crate::verdict::Failure;
 
 const MANY: usize = 5;
@@ -41,9 +42,9 @@ fn courier<F: Future<Output = ()> + Send + 'static>(
 fn take_on(crew: &mut Crew<usize>, numbers: std::ops::Range<usize>) {
     for number in numbers {
         let under = Under::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
-        let event = Ok(Envelope::json("a.b", &number).expect("a number is JSON"));
+        let event = Envelope::json("a.b", &number).expect("a number is JSON");
         let route = RouteId::numbered(number as u64 % 2);
-        crew.start(number, Parcel { route, under, attempts: 0, event });
+        crew.start(number, Parcel { route, under, attempts: 0, content: Content::Event(event) });
     }
 }
 

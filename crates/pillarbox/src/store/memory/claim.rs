@@ -28,7 +28,7 @@ impl State {
                 claimed.push(Pending { lapsed, ..event.pending(seq, now) });
             }
         }
-        claimed
+        self.within(claimed, &claim.budget, limit, |_| 0)
     }
 
     /// The rows to be had, each with its place in the claim: that of its shard, and that of its

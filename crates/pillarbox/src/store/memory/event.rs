@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::envelope::{Delivery, Envelope};
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::{
-    AuditEntry, DeadLetter, FAILED_PERMANENT, Pending, SEND_FAILED, Status, StoredEvent,
+    AuditEntry, Content, DeadLetter, FAILED_PERMANENT, Pending, SEND_FAILED, Status, StoredEvent,
 };
 use crate::verdict::{ErrorText, Verdict};
 
@@ -96,7 +96,7 @@ impl Event {
             due_in: self.available_at.since(now),
             lapsed: false,
             behind: false,
-            event: Ok(self.envelope.clone()),
+            content: Content::Event(self.envelope.clone()),
         }
     }
 

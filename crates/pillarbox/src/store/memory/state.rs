@@ -9,10 +9,11 @@ use crate::clock::Timestamp;
 use crate::envelope::Envelope;
 use crate::error::Result;
 use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId};
+use crate::store::content::fill;
 use crate::store::mode::refuse_living;
 use crate::store::{
-    AuditEntry, Holding, Join, KeyRead, Lease, MAX_MEMBERS, Member, Mode, Origin, Pending, Read,
-    ReadKeys, Renewal, Settle, Settled, Settlement, Take,
+    AuditEntry, Budget, Content, Holding, Join, KeyRead, Lease, MAX_MEMBERS, Member, Mode, Origin,
+    Pending, Read, ReadKeys, Renewal, Settle, Settled, Settlement, Take,
 };
 use crate::tx::PayloadHash;
 use crate::verdict::Verdict;
@@ -207,6 +208,29 @@ impl State {
                 ..event.read(*seq, now)
             }));
         }
+        self.within(rows, &read.budget, read.rows(), |row| read.line(row))
+    }
+
+    /// With as much content as the budget allows.
+    pub(super) fn within(
+        &self,
+        mut rows: Vec<Pending>,
+        budget: &Budget,
+        most: usize,
+        line: impl Fn(&Pending) -> usize,
+    ) -> Vec<Pending> {
+        let fit = budget.fit(most);
+        for row in &mut rows {
+            let size = row.content.bytes();
+            if size > fit {
+                row.content = Content::Unread { size };
+            }
+        }
+        let chosen = budget.choose(&rows, line);
+        let events = chosen.iter().filter_map(|(_, seq)| Some((*seq, self.events.get(seq)?)));
+        let content = |event: &Event| Content::Event(event.envelope.clone());
+        let fetched = events.map(|(seq, event)| (seq, content(event))).collect();
+        fill(&mut rows, &chosen, fetched);
         rows
     }
 
@@ -223,7 +247,7 @@ impl State {
                 .filter(|(_, event)| event.shard == *shard && event.key.as_ref() == Some(key));
             rows.extend(waiting.take(limit).map(|(seq, event)| event.read(seq, now)));
         }
-        rows
+        self.within(rows, &read.budget, read.rows(), |row| read.line(row))
     }
 
     pub(super) fn settle(&mut self, settle: &Settle, now: Timestamp) -> Settled {

@@ -3,13 +3,14 @@
 use serde_json::Value;
 use sqlx::{MySql, QueryBuilder, Row as _, mysql::MySqlRow};
 
-use super::read::{attempts, datetime, envelope_row, status, time};
+use super::read::{attempts, content, datetime, fitting, status, time};
 use super::sql::admin as sql;
 use super::{MysqlStore, migrate};
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
 use crate::point::point;
+use crate::store::content::Fit;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Changed, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
@@ -228,7 +229,7 @@ fn places(mut seqs: Vec<i64>) -> String {
 
 pub(super) async fn event(store: &MysqlStore, id: &EventId) -> Result<Option<StoredEvent>> {
     let mut call = store.call().await?;
-    let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
+    let query = fitting(sqlx::query(store.sql(sql::EVENT)), Fit::WHOLE).bind(id.as_str());
     let row = query.fetch_optional(&mut *call).await;
     call.end();
     let Some(row) = row? else { return Ok(None) };
@@ -245,6 +246,6 @@ pub(super) async fn event(store: &MysqlStore, id: &EventId) -> Result<Option<Sto
         done_at: done_at.map(Timestamp::from_unix_micros),
         settled_by: row.try_get("settled_by")?,
         last_error: row.try_get("last_error")?,
-        event: envelope_row(&row)?.open(),
+        event: content(&row)?.whole(),
     }))
 }

@@ -5,12 +5,13 @@ use sqlx::AssertSqlSafe;
 
 use super::MysqlStore;
 use super::candidate::candidates;
-use super::read::{parts, pending};
+use super::read::{fetch, fitting, page, parts};
 use super::settle::{Batch, Line, Look, unsettled};
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
+use crate::store::content::Fit;
 use crate::store::{
     Claim, MAX_DUE, Pending, RenewRows, RowLease, RowVerdict, SettleRows, Suspects,
 };
@@ -35,12 +36,13 @@ pub(super) async fn claim(store: &MysqlStore, claim: &Claim) -> Result<Vec<Pendi
 
 async fn lease(store: &MysqlStore, claim: &Claim, candidates: Vec<i64>) -> Result<Vec<Pending>> {
     let mut tx = store.begin().await?;
-    let rows = sqlx::query(store.sql(sql::CLAIM_PICK))
+    let fit = Fit::of(&claim.budget, claim.limit as usize);
+    let rows = fitting(sqlx::query(store.sql(sql::CLAIM_PICK)), fit)
         .bind(Value::from(candidates).to_string())
         .bind(i64::from(claim.limit))
         .fetch_all(&mut *tx)
         .await?;
-    let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
+    let mut rows = page(rows)?;
     if rows.is_empty() {
         tx.rollback().await?;
         return Ok(rows);
@@ -52,13 +54,15 @@ async fn lease(store: &MysqlStore, claim: &Claim, candidates: Vec<i64>) -> Resul
         .bind(micros(claim.length))
         .execute(&mut *tx)
         .await?;
+    let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
+    rows.sort_by_key(|row| (place(row), row.seq));
+    let chosen = claim.budget.choose(&rows, |_| 0);
+    fetch(store, &mut tx, &mut rows, chosen).await?;
     tx.commit().await?;
     // They were read before the claim moved their tokens on.
     for row in &mut rows {
         row.token = Token(row.token.0 % i32::MAX + 1);
     }
-    let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
-    rows.sort_by_key(|row| (place(row), row.seq));
     Ok(rows)
 }
 

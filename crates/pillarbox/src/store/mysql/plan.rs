@@ -27,10 +27,19 @@ const OWNER: &str = "'01ARZ3NDEKTSV4RRFFQ69G5FAV'";
 type Hot = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const HOT: &[Hot] = &[
-    (sql::READ, &["0", "3", "0", "9999999", "4", "0", "9999999", "501"], &[PENDING, KEY]),
-    (sql::READ, &["1", "3", "1025000", "9999999", "4", "7", "1024500", "501"], &[PENDING, KEY]),
+    (
+        sql::READ,
+        &["0", "9", "9", "9", "3", "0", "9999999", "4", "0", "9999999", "501"],
+        &[PENDING, KEY],
+    ),
+    (
+        sql::READ,
+        &["1", "9", "9", "9", "3", "1025000", "9999999", "4", "7", "1024500", "501"],
+        &[PENDING, KEY],
+    ),
     (sql::READ_END, &["3", "1025000", "31"], &[PENDING]),
-    (sql::READ_KEY, &["3", "'key-1'", "100"], &[KEY]),
+    (sql::READ_KEY, &["9", "9", "9", "3", "'key-1'", "100"], &[KEY]),
+    (sql::READ_CONTENT, &["9", "9", "9", "'[[3, 1024001], [3, 1024002]]'"], &[SEQ]),
     (sql::SETTLE_PICK, &[ROWS], &[SEQ]),
     (sql::SETTLE_DELETE, &[ROWS], &[SEQ]),
     (sql::SETTLE_MARK, &[VERDICTS], &[SEQ]),
@@ -38,7 +47,7 @@ const HOT: &[Hot] = &[
     (claim::LOOK, &["3", "4", "100"], &[PENDING]),
     (claim::LOOK_KEYLESS, &["3", "4", "100"], &[KEY]),
     (claim::LOOK_HEADS, &["3", "4", "''", "100"], &[KEY, SEQ]),
-    (claim::CLAIM_PICK, &[SEQS, "100"], &[SEQ]),
+    (claim::CLAIM_PICK, &["9", "9", "9", SEQS, "100"], &[SEQ]),
     (claim::CLAIM, &[SEQS, OWNER, "15000000"], &[SEQ]),
     (claim::RENEW_ROWS, &[ROWS, OWNER, "15000000"], &[SEQ]),
     (claim::KEPT_ROWS, &[ROWS, OWNER], &[SEQ]),

@@ -2,16 +2,19 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use sqlx::{AssertSqlSafe, MySqlConnection, Row as _, mysql::MySqlRow};
+use serde_json::{Value, json};
+use sqlx::mysql::{MySqlArguments, MySqlRow};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row as _, query::Query};
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::{MysqlStore, sql};
 use crate::clock::{Timestamp, from_micros};
-use crate::envelope::Row;
+use crate::envelope::{Row, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::pooled::PooledTx;
-use crate::store::{KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
+use crate::store::content::{Fit, fill, opened};
+use crate::store::{Content, KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
 
 /// As many rows as are read at once without asking where each shard's page ends.
 const FEW: u32 = 500;
@@ -40,19 +43,42 @@ pub(super) async fn read(store: &MysqlStore, read: &Read) -> Result<Vec<Pending>
     let few = if ranges.len() == 1 { read.limit } else { FEW };
     if ranges.len() == 1 || !store.crowded.load(Ordering::Relaxed) {
         let mut call = store.call().await?;
-        let rows = rows(store, &mut call, &ranges, few.saturating_add(1)).await;
+        let rows = few_rows(store, &mut call, read, &ranges, few).await;
         call.end();
-        let rows = rows?;
-        if ranges.len() == 1 || rows.len() <= few as usize {
-            return Ok(pages(rows, read.limit));
+        if let Some(rows) = rows? {
+            return Ok(rows);
         }
     }
     let mut tx = PooledTx::begin(&store.relay, Some(SNAPSHOT)).await?;
     find_ends(store, &mut tx, &mut ranges, read.limit).await?;
-    let rows = rows(store, &mut tx, &ranges, u32::MAX).await?;
+    let fit = Fit::of(&read.budget, read.rows());
+    let mut rows = rows(store, &mut tx, &ranges, u32::MAX, fit).await?;
+    let is_crowd = rows.len() > few as usize;
+    let chosen = read.budget.choose(&rows, |row| read.line(row));
+    fetch(store, &mut tx, &mut rows, chosen).await?;
     tx.commit().await?;
-    store.crowded.store(rows.len() > few as usize, Ordering::Relaxed);
-    Ok(pages(rows, read.limit))
+    store.crowded.store(is_crowd, Ordering::Relaxed);
+    Ok(rows)
+}
+
+/// All rows, if there are no more than a few.
+async fn few_rows(
+    store: &MysqlStore,
+    connection: &mut MySqlConnection,
+    read: &Read,
+    ranges: &[Range],
+    few: u32,
+) -> Result<Option<Vec<Pending>>> {
+    let limit = few.saturating_add(1);
+    let fit = Fit::of(&read.budget, limit as usize);
+    let rows = rows(store, connection, ranges, limit, fit).await?;
+    if ranges.len() > 1 && rows.len() > few as usize {
+        return Ok(None);
+    }
+    let mut rows = pages(rows, read.limit);
+    let chosen = read.budget.choose(&rows, |row| read.line(row));
+    fetch(store, connection, &mut rows, chosen).await?;
+    Ok(Some(rows))
 }
 
 /// Reads take no locks, so that this isolation stops nobody.
@@ -64,17 +90,19 @@ async fn rows(
     connection: &mut MySqlConnection,
     ranges: &[Range],
     limit: u32,
+    fit: Fit,
 ) -> Result<Vec<Pending>> {
     let (marks, parts) = parts(sql::RANGE, "\n   or ", ranges, NONE);
     let text = store.tables.render(sql::READ).replace("{ranges}", &marks);
-    let mut query = sqlx::query(AssertSqlSafe(text)).bind(parts.iter().any(|it| it.floor.0 > 0));
+    let is_above_floor = parts.iter().any(|it| it.floor.0 > 0);
+    let mut query = fitting(sqlx::query(AssertSqlSafe(text)).bind(is_above_floor), fit);
     for range in parts {
         query = query.bind(range.shard.0).bind(range.floor.0).bind(range.end.0);
     }
     let rows = query.bind(i64::from(limit)).fetch_all(connection).await?;
     let mut found = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let mut pending = pending(row)?;
+    for row in rows {
+        let mut pending = pending(&row)?;
         let head: Option<i64> = row.try_get("head")?;
         let floor = ranges.iter().find(|range| range.shard == pending.shard);
         pending.behind = floor.is_some_and(|it| head.is_some_and(|head| head <= it.floor.0));
@@ -131,14 +159,54 @@ pub(super) async fn read_keys(store: &MysqlStore, read: &ReadKeys) -> Result<Vec
     let none = KeyRead { shard: ShardId(-1), key: Arc::from("") };
     let part = store.tables.render(sql::READ_KEY);
     let (text, parts) = parts(&part, "\nunion all", &read.keys, none);
+    let fit = Fit::of(&read.budget, read.rows());
     let mut query = sqlx::query(AssertSqlSafe(text));
     for KeyRead { shard, key } in parts {
-        query = query.bind(shard.0).bind(String::from(&*key)).bind(i64::from(read.limit));
+        query =
+            fitting(query, fit).bind(shard.0).bind(String::from(&*key)).bind(i64::from(read.limit));
     }
     let mut call = store.call().await?;
-    let rows = query.fetch_all(&mut *call).await;
+    let rows = async {
+        let mut rows = page(query.fetch_all(&mut *call).await?)?;
+        let chosen = read.budget.choose(&rows, |row| read.line(row));
+        fetch(store, &mut call, &mut rows, chosen).await?;
+        Ok(rows)
+    };
+    let rows = rows.await;
     call.end();
-    rows?.iter().map(pending).collect()
+    rows
+}
+
+/// Binds how much a row may have to be sent, as `event_columns` asks.
+pub(super) fn fitting<'q>(
+    query: Query<'q, MySql, MySqlArguments>,
+    fit: Fit,
+) -> Query<'q, MySql, MySqlArguments> {
+    query.bind(fit.payload).bind(fit.payload).bind(fit.headers)
+}
+
+/// The rows, without what the driver keeps of them.
+pub(super) fn page(rows: Vec<MySqlRow>) -> Result<Vec<Pending>> {
+    rows.into_iter().map(|row| pending(&row)).collect()
+}
+
+/// Fetches the content of rows that were read without.
+pub(super) async fn fetch(
+    store: &MysqlStore,
+    connection: &mut MySqlConnection,
+    rows: &mut Vec<Pending>,
+    chosen: Vec<(ShardId, Seq)>,
+) -> Result<()> {
+    if chosen.is_empty() {
+        return Ok(());
+    }
+    let list: Value = chosen.iter().map(|(shard, seq)| json!([shard.0, seq.0])).collect();
+    let query = fitting(sqlx::query(store.sql(sql::READ_CONTENT)), Fit::WHOLE);
+    let found = query.bind(list.to_string()).fetch_all(connection).await?;
+    let content = |row: MySqlRow| Ok((Seq(row.try_get("seq")?), content(&row)?));
+    let fetched = found.into_iter().map(content).collect::<Result<_>>()?;
+    fill(rows, &chosen, fetched);
+    Ok(())
 }
 
 pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
@@ -152,7 +220,7 @@ pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
         due_in: from_micros(row.try_get("due_in")?),
         lapsed: row.try_get("lapsed")?,
         behind: false,
-        event: envelope_row(row)?.open(),
+        content: content(row)?,
     })
 }
 
@@ -167,7 +235,13 @@ pub(super) fn attempts(row: &MySqlRow) -> Result<u32> {
     Ok(u32::try_from(attempts).unwrap_or(0))
 }
 
-pub(super) fn envelope_row(row: &MySqlRow) -> Result<Row> {
+/// What `event_columns` lists, as far as it was sent.
+pub(super) fn content(row: &MySqlRow) -> Result<Content> {
+    let (payload, headers) = (row.try_get("payload_size")?, row.try_get("headers_size")?);
+    Ok(opened(envelope_row(row)?, Sizes { payload, headers }))
+}
+
+fn envelope_row(row: &MySqlRow) -> Result<Row> {
     Ok(Row {
         event_id: row.try_get("event_id")?,
         event_type: row.try_get("event_type")?,

@@ -26,11 +26,18 @@ macro_rules! pending_columns {
     };
 }
 
-/// The event itself. A date that is none happened in 1970.
+/// The event itself, with the payload and the headers if they have no more bytes than said: twice for
+/// the payload, once for the headers. A date that is none happened in 1970.
 macro_rules! event_columns {
     () => {
-        "e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
-    e.partition_key, e.tenant_id, e.payload, e.payload_bytes, e.content_type, e.headers,
+        "coalesce(octet_length(e.payload), octet_length(e.payload_bytes)) as payload_size,
+    octet_length(e.headers) as headers_size,
+    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.partition_key, e.tenant_id,
+    case when octet_length(e.payload) <= ? then e.payload end as payload,
+    case when octet_length(e.payload_bytes) <= ? then e.payload_bytes end as payload_bytes,
+    e.content_type,
+    case when octet_length(e.headers) <= ? then e.headers end as headers,
     coalesce(timestampdiff(microsecond, '1970-01-01', e.occurred_at), 0) as occurred_at"
     };
 }
@@ -201,6 +208,16 @@ from {p}outbox_event e force index ({p}outbox_event_key)
 where e.pending_shard = ? and e.pending_key = ?
 order by e.seq
 limit ?)"
+);
+
+/// Rows that a read left without content.
+pub(super) const READ_CONTENT: &str = concat!(
+    "select e.seq, ",
+    event_columns!(),
+    "
+from json_table(?, '$[*]' columns (shard smallint path '$[0]', seq bigint path '$[1]')) v
+straight_join {p}outbox_event e force index (primary)
+    on e.seq = v.seq and e.shard = v.shard and e.status in (0, 2, 4)"
 );
 
 /// The fence is a lock, not a look: a takeover waits for the end of this transaction, and this

@@ -10,6 +10,7 @@ use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
 use crate::point::point;
+use crate::store::content::Fit;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Changed, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
@@ -193,7 +194,11 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
 }
 
 pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<StoredEvent>> {
-    let query = sqlx::query(store.sql(sql::EVENT)).persistent(store.named).bind(id.as_str());
+    let query = sqlx::query(store.sql(sql::EVENT))
+        .persistent(store.named)
+        .bind(id.as_str())
+        .bind(Fit::WHOLE.payload)
+        .bind(Fit::WHOLE.headers);
     let mut link = store.link(&store.pool).await?;
     let row = query.fetch_optional(&mut *link).await?;
     link.end().await?;
@@ -211,6 +216,6 @@ pub(super) async fn event(store: &PostgresStore, id: &EventId) -> Result<Option<
         available_at: columns.time()?,
         created_at: columns.time()?,
         done_at: columns.next::<Option<OffsetDateTime>>()?.map(Timestamp::from),
-        event: columns.event()?.open(),
+        event: columns.content()?.whole(),
     }))
 }

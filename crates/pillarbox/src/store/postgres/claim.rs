@@ -2,30 +2,36 @@
 
 use super::PostgresStore;
 use super::columns::Rows;
-use super::read::pending;
+use super::read::{fetch, page};
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId};
+use crate::store::content::Fit;
 use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, Suspects};
 
 pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pending>> {
+    let fit = Fit::of(&claim.budget, claim.limit as usize);
     let text = if claim.order == Order::Key { sql::CLAIM_HEADS } else { sql::CLAIM };
     let mut query = sqlx::query(store.sql(text))
         .persistent(store.named)
         .bind(claim.owner.as_str())
         .bind(claim.shards.iter().map(|shard| shard.0).collect::<Vec<_>>())
         .bind(i64::from(claim.limit))
-        .bind(micros(claim.length));
+        .bind(micros(claim.length))
+        .bind(fit.payload)
+        .bind(fit.headers);
     if claim.order == Order::Key {
         query = query.bind(claim.after.as_deref().unwrap_or_default());
     }
     let mut link = store.link(store.work()).await?;
     let rows = query.fetch_all(&mut *link).await?;
-    link.end().await?;
-    let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
+    let mut rows = page(rows)?;
     let place = |row: &Pending| claim.shards.iter().position(|shard| *shard == row.shard);
     rows.sort_by_key(|row| (place(row), row.seq));
+    let chosen = claim.budget.choose(&rows, |_| 0);
+    fetch(store, &mut link, &mut rows, chosen).await?;
+    link.end().await?;
     Ok(rows)
 }
 

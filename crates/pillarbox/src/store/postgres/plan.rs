@@ -118,15 +118,17 @@ impl Place {
         let shards = format!("{}::smallint[]", series(0..64));
         let ones = format!("{}::bigint[]", series((0..64).map(|_| 1)));
         let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
-        let read = format!("{shards}, {ones}, 100");
+        let read = format!("{shards}, {ones}, 100, 1000, 1000");
         let shard = "select shard from plan_outbox_event where ordering_key = 'key-1' limit 1";
         let shard: Option<i16> =
             sqlx::query_scalar(shard).fetch_optional(&self.pool).await.unwrap();
-        let read_keys = format!("array[{}]::smallint[], array['key-1'], 100", shard.unwrap_or(0));
+        let read_keys =
+            format!("array[{}]::smallint[], array['key-1'], 100, 1000, 1000", shard.unwrap_or(0));
         let delete = format!("'us', {verdicts}, {shards}, {ones}");
         let mark = format!("'us', {verdicts}, {marks}, {shards}, {ones}");
         let suspect = format!("{verdicts}, 3");
-        let take = format!("'us', {shards}, 100, 15000000");
+        let read_content = format!("{shards}, {ones}, 1000, 1000");
+        let take = format!("'us', {shards}, 100, 15000000, 1000, 1000");
         let take_heads = format!("{take}, 'key-1'");
         let renew = format!("'us', {verdicts}, 15000000");
         let release = format!("'us', {verdicts}");
@@ -134,6 +136,7 @@ impl Place {
         vec![
             hot("READ", sql::READ, read, BY_SHARD_AND_KEY),
             hot("READ_KEYS", sql::READ_KEYS, read_keys, BY_SHARD_AND_KEY),
+            hot("READ_CONTENT", sql::READ_CONTENT, read_content, BY_SHARD),
             hot("SETTLE_DELETE", sql::SETTLE_DELETE, delete, BY_SHARD),
             hot("SETTLE_MARK", sql::SETTLE_MARK, mark, BY_SHARD),
             hot("CLAIM", claim::CLAIM, take, BY_SHARD),

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use sqlx::{Decode, Postgres, Row as _, postgres::PgRow};
 
+use super::link::Link;
 use super::{PostgresStore, sql};
 use crate::clock::Timestamp;
-use crate::envelope::Row;
+use crate::envelope::{Row, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
-use crate::store::{Pending, Read, ReadKeys, Status};
+use crate::store::content::{Fit, fill, opened};
+use crate::store::{Content, Pending, Read, ReadKeys, Status};
 
 /// The year 2000, in microseconds since 1970.
 const MICROS_IN_2000: i64 = 946_684_800_000_000;
@@ -17,33 +19,78 @@ const MICROS_IN_2000: i64 = 946_684_800_000_000;
 pub(super) async fn read(store: &PostgresStore, read: &Read) -> Result<Vec<Pending>> {
     let shards: Vec<i16> = read.shards.iter().map(|want| want.shard.0).collect();
     let floors: Vec<i64> = read.shards.iter().map(|want| want.floor.0).collect();
+    let fit = Fit::of(&read.budget, read.rows());
     let mut link = store.link(store.work()).await?;
     let rows = sqlx::query(store.sql(sql::READ))
         .persistent(store.named)
         .bind(shards)
         .bind(floors)
         .bind(i64::from(read.limit))
+        .bind(fit.payload)
+        .bind(fit.headers)
         .fetch_all(&mut *link)
         .await?;
-    link.end().await?;
-    let mut rows: Vec<Pending> = rows.iter().map(pending).collect::<Result<_>>()?;
+    let mut rows = page(rows)?;
     rows.sort_by_key(|row| (row.shard, row.seq));
+    let chosen = read.budget.choose(&rows, |row| read.line(row));
+    fetch(store, &mut link, &mut rows, chosen).await?;
+    link.end().await?;
     Ok(rows)
 }
 
 pub(super) async fn read_keys(store: &PostgresStore, read: &ReadKeys) -> Result<Vec<Pending>> {
     let (shards, keys): (Vec<i16>, Vec<&str>) =
         read.keys.iter().map(|want| (want.shard.0, &*want.key)).unzip();
+    let fit = Fit::of(&read.budget, read.rows());
     let mut link = store.link(store.work()).await?;
     let rows = sqlx::query(store.sql(sql::READ_KEYS))
         .persistent(store.named)
         .bind(shards)
         .bind(keys)
         .bind(i64::from(read.limit))
+        .bind(fit.payload)
+        .bind(fit.headers)
         .fetch_all(&mut *link)
         .await?;
+    let mut rows = page(rows)?;
+    let chosen = read.budget.choose(&rows, |row| read.line(row));
+    fetch(store, &mut link, &mut rows, chosen).await?;
     link.end().await?;
-    rows.iter().map(pending).collect()
+    Ok(rows)
+}
+
+/// The rows, without what the driver keeps of them.
+pub(super) fn page(rows: Vec<PgRow>) -> Result<Vec<Pending>> {
+    rows.into_iter().map(|row| pending(&row)).collect()
+}
+
+/// Fetches the content of rows that were read without.
+pub(super) async fn fetch(
+    store: &PostgresStore,
+    link: &mut Link,
+    rows: &mut Vec<Pending>,
+    chosen: Vec<(ShardId, Seq)>,
+) -> Result<()> {
+    if chosen.is_empty() {
+        return Ok(());
+    }
+    let (shards, seqs): (Vec<i16>, Vec<i64>) =
+        chosen.iter().map(|(shard, seq)| (shard.0, seq.0)).unzip();
+    let found = sqlx::query(store.sql(sql::READ_CONTENT))
+        .persistent(store.named)
+        .bind(shards)
+        .bind(seqs)
+        .bind(Fit::WHOLE.payload)
+        .bind(Fit::WHOLE.headers)
+        .fetch_all(&mut **link)
+        .await?;
+    let content = |row: PgRow| {
+        let mut columns = Columns::of(&row);
+        Ok((Seq(columns.next()?), columns.content()?))
+    };
+    let fetched = found.into_iter().map(content).collect::<Result<_>>()?;
+    fill(rows, &chosen, fetched);
+    Ok(())
 }
 
 pub(super) fn pending(row: &PgRow) -> Result<Pending> {
@@ -64,7 +111,7 @@ pub(super) fn pending(row: &PgRow) -> Result<Pending> {
         due_in: locked_until.map_or(available_at, |it| it.max(available_at)).since(now),
         lapsed: locked_until.is_some_and(|until| until <= now),
         behind: columns.next()?,
-        event: columns.event()?.open(),
+        content: columns.content()?,
     })
 }
 
@@ -105,9 +152,16 @@ impl<'r> Columns<'r> {
         Ok(moment(self.next()?))
     }
 
-    /// What `event_columns` lists.
-    pub(super) fn event(&mut self) -> Result<Row> {
-        Ok(Row {
+    /// What `event_columns` lists, as far as it was sent.
+    pub(super) fn content(&mut self) -> Result<Content> {
+        let (row, sizes) = self.sized_row()?;
+        Ok(opened(row, sizes))
+    }
+
+    fn sized_row(&mut self) -> Result<(Row, Sizes)> {
+        let (payload, headers) = (self.next::<Option<i32>>()?, self.next::<Option<i32>>()?);
+        let sizes = Sizes { payload: payload.map(Into::into), headers: headers.map(Into::into) };
+        let row = Row {
             event_id: self.next()?,
             event_type: self.next()?,
             event_version: self.next()?,
@@ -120,6 +174,7 @@ impl<'r> Columns<'r> {
             content_type: self.next()?,
             headers: self.next()?,
             occurred_at: self.time()?,
-        })
+        };
+        Ok((row, sizes))
     }
 }

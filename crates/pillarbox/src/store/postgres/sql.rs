@@ -16,12 +16,61 @@ macro_rules! pending_columns {
     };
 }
 
-/// The event itself. What is `json` is sent as the text that it is; a cast would copy it twice.
+/// The event itself, with the payload and the headers if they have no more bytes than said. What is
+/// `json` is sent as the text that it is; a cast would copy it twice. It is measured by a cast, which
+/// unpacks it: not if it has more bytes packed already.
 macro_rules! event_columns {
-    () => {
-        "e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
-    e.partition_key, e.tenant_id, e.payload, e.payload_bytes, e.content_type, e.headers,
+    // With the bytes that they have at least, below zero: these cost nothing.
+    (about $payload:literal, $headers:literal) => {
+        event_columns!(
+            "-pg_column_size(e.payload)",
+            "-pg_column_size(e.headers)",
+            $payload,
+            $headers
+        )
+    };
+    // With the bytes that they have, if what is packed is no larger than an event.
+    (exact $payload:literal, $headers:literal) => {
+        event_columns!(
+            concat!(
+                "case when pg_column_size(e.payload) > ",
+                $payload,
+                " then -pg_column_size(e.payload) else octet_length(e.payload::text) end"
+            ),
+            concat!(
+                "case when pg_column_size(e.headers) > ",
+                $headers,
+                " then -pg_column_size(e.headers) else octet_length(e.headers::text) end"
+            ),
+            $payload,
+            $headers
+        )
+    };
+    ($payload_size:expr, $headers_size:expr, $payload:literal, $headers:literal) => {
+        concat!(
+            "coalesce(octet_length(e.payload_bytes), ",
+            $payload_size,
+            ") as payload_size, ",
+            $headers_size,
+            " as headers_size,
+    e.event_id, e.event_type, e.event_version, e.aggregate_type, e.aggregate_id,
+    e.partition_key, e.tenant_id,
+    case when pg_column_size(e.payload) > ",
+            $payload,
+            " then null when octet_length(e.payload::text) <= ",
+            $payload,
+            " then e.payload end as payload,
+    case when octet_length(e.payload_bytes) <= ",
+            $payload,
+            " then e.payload_bytes end as payload_bytes,
+    e.content_type,
+    case when pg_column_size(e.headers) > ",
+            $headers,
+            " then null when octet_length(e.headers::text) <= ",
+            $headers,
+            " then e.headers end as headers,
     e.occurred_at"
+        )
     };
 }
 
@@ -171,7 +220,7 @@ pub(super) const READ: &str = concat!(
         where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq <= want.floor
           and o.status + 0 in (0, 2, 4)
     ) as behind, ",
-    event_columns!(),
+    event_columns!(about "$4", "$5"),
     "
 from unnest($1::smallint[], $2::bigint[]) as want (shard, floor)
 cross join lateral (
@@ -187,7 +236,7 @@ pub(super) const READ_KEYS: &str = concat!(
     "select ",
     pending_columns!("e.locked_until"),
     "false as behind, ",
-    event_columns!(),
+    event_columns!(about "$4", "$5"),
     "
 from unnest($1::smallint[], $2::text[]) as want (shard, key)
 cross join lateral (
@@ -197,6 +246,20 @@ cross join lateral (
       and e.status + 0 in (0, 2, 4)
     order by e.seq
     limit (select $3::bigint)
+) e"
+);
+
+/// Rows that a read left without content.
+pub(super) const READ_CONTENT: &str = concat!(
+    "select e.seq, ",
+    event_columns!(exact "$3", "$4"),
+    "
+from unnest($1::smallint[], $2::bigint[]) as want (shard, seq)
+cross join lateral (
+    select *
+    from {p}outbox_event e
+    where e.shard = want.shard and e.seq = want.seq and e.status in (0, 2, 4)
+    offset 0
 ) e"
 );
 

@@ -13,6 +13,7 @@ use crate::clock::{Timestamp, micros};
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId};
 use crate::point::point;
+use crate::store::content::Fit;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
@@ -187,7 +188,10 @@ pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
 }
 
 pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<StoredEvent>> {
-    let query = sqlx::query(store.sql(sql::EVENT)).bind(id.as_str());
+    let query = sqlx::query(store.sql(sql::EVENT))
+        .bind(id.as_str())
+        .bind(Fit::WHOLE.payload)
+        .bind(Fit::WHOLE.headers);
     let Some(row) = query.fetch_optional(&store.pool).await? else { return Ok(None) };
     let mut columns = Columns::of(&row);
     let shard = ShardId(columns.next()?);
@@ -207,7 +211,7 @@ pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<St
         done_at: done_at.map(Timestamp::from_unix_micros),
         settled_by,
         last_error,
-        event: row.event,
+        event: row.content.whole(),
     }))
 }
 

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::SqliteStore;
-use super::read::Columns;
+use super::read::{Columns, fetch};
 use super::settle::{Alike, Batch, json};
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
+use crate::store::content::Fit;
 use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
 
 /// Looks first: who finds nothing does not keep the writers waiting.
@@ -33,6 +34,8 @@ pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pend
             claimed.append(&mut lease(store, claim, *shard, found).await?);
         }
     }
+    let chosen = claim.budget.choose(&claimed, |_| 0);
+    fetch(store, &mut claimed, chosen).await?;
     Ok(claimed)
 }
 
@@ -44,14 +47,17 @@ async fn lease(
 ) -> Result<Vec<Pending>> {
     let found: HashMap<Seq, bool> =
         found.into_iter().map(|(seq, is_lapsed)| (Seq(seq), is_lapsed)).collect();
+    let fit = Fit::of(&claim.budget, claim.limit as usize);
     let rows = sqlx::query(store.sql(sql::CLAIM))
         .bind(json(&found.keys().copied().collect::<Vec<_>>()))
         .bind(claim.owner.as_str())
         .bind(micros(claim.length))
+        .bind(fit.payload)
+        .bind(fit.headers)
         .fetch_all(&store.pool)
         .await?;
     let rows: Result<Vec<Pending>> =
-        rows.iter().map(|row| Columns::of(row).pending(shard)).collect();
+        rows.into_iter().map(|row| Columns::of(&row).pending(shard)).collect();
     let mut rows = rows?;
     // What is returned is the lease that the claim gave, not the one that it had.
     for row in &mut rows {

@@ -15,6 +15,7 @@ const WAYS: &[(&str, &str)] = &[
     (sql::READ, "USING INDEX outbox_event_pending (shard=? AND seq>?)"),
     (sql::READ_KEY, "USING INDEX outbox_event_key (shard=? AND ordering_key=?)"),
     (sql::READ, "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND seq<?)"),
+    (sql::READ_CONTENT, BY_SEQ),
     (sql::SETTLE_DELETE, BY_SEQ),
     (sql::SETTLE_END, BY_SEQ),
     (sql::SETTLE_PUT_OFF, BY_SEQ),

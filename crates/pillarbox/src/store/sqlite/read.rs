@@ -5,26 +5,34 @@ use std::sync::Arc;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Encode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _};
 
+use super::settle::json;
 use super::{SqliteStore, sql};
 use crate::clock::{Timestamp, from_micros};
-use crate::envelope::{BadRow, Envelope, Row};
+use crate::envelope::{BadRow, Row, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
-use crate::store::{Pending, Read, ReadKeys, Status};
+use crate::store::content::{Fit, fill, opened};
+use crate::store::{Content, Pending, Read, ReadKeys, Status};
 
 pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending>> {
+    let fit = Fit::of(&read.budget, read.rows());
     let mut found = Vec::new();
     for want in &read.shards {
-        found.extend(page(store, sql::READ, want.shard, want.floor.0, read.limit).await?);
+        found.extend(page(store, sql::READ, want.shard, want.floor.0, read.limit, fit).await?);
     }
+    let chosen = read.budget.choose(&found, |row| read.line(row));
+    fetch(store, &mut found, chosen).await?;
     Ok(found)
 }
 
 pub(super) async fn read_keys(store: &SqliteStore, read: &ReadKeys) -> Result<Vec<Pending>> {
+    let fit = Fit::of(&read.budget, read.rows());
     let mut found = Vec::new();
     for want in &read.keys {
-        found.extend(page(store, sql::READ_KEY, want.shard, &*want.key, read.limit).await?);
+        found.extend(page(store, sql::READ_KEY, want.shard, &*want.key, read.limit, fit).await?);
     }
+    let chosen = read.budget.choose(&found, |row| read.line(row));
+    fetch(store, &mut found, chosen).await?;
     Ok(found)
 }
 
@@ -35,10 +43,35 @@ async fn page<'q, T: Encode<'q, Sqlite> + Type<Sqlite> + Send + 'q>(
     shard: ShardId,
     which: T,
     limit: u32,
+    fit: Fit,
 ) -> Result<Vec<Pending>> {
     let page = sqlx::query(store.sql(text)).bind(shard.0).bind(which).bind(i64::from(limit));
-    let rows = page.fetch_all(&store.pool).await?;
-    rows.iter().map(|row| Columns::of(row).pending(shard)).collect()
+    let rows = page.bind(fit.payload).bind(fit.headers).fetch_all(&store.pool).await?;
+    rows.into_iter().map(|row| Columns::of(&row).pending(shard)).collect()
+}
+
+/// Fetches the content of rows that were read without.
+pub(super) async fn fetch(
+    store: &SqliteStore,
+    rows: &mut Vec<Pending>,
+    chosen: Vec<(ShardId, Seq)>,
+) -> Result<()> {
+    if chosen.is_empty() {
+        return Ok(());
+    }
+    let found = sqlx::query(store.sql(sql::READ_CONTENT))
+        .bind(json(&chosen.iter().map(|(_, seq)| *seq).collect::<Vec<_>>()))
+        .bind(Fit::WHOLE.payload)
+        .bind(Fit::WHOLE.headers)
+        .fetch_all(&store.pool)
+        .await?;
+    let content = |row: SqliteRow| {
+        let row = Columns::of(&row).pending(ShardId(0))?;
+        Ok((row.seq, row.content))
+    };
+    let fetched = found.into_iter().map(content).collect::<Result<_>>()?;
+    fill(rows, &chosen, fetched);
+    Ok(())
 }
 
 /// A row's columns one after the other, as the statement lists them: looking each up by its name
@@ -98,30 +131,35 @@ impl<'r> Columns<'r> {
             behind: state & 1 == 1,
             due_in: from_micros(self.next()?),
             key: self.text()?.map(Arc::from),
-            event: self.event(i32::try_from(state >> 5).unwrap_or(0)),
+            content: self.content(i32::try_from(state >> 5).unwrap_or(0)),
         })
     }
 
     /// A row that is no event must not stop the page.
-    fn event(&mut self, event_version: i32) -> Result<Envelope, BadRow> {
+    fn content(&mut self, event_version: i32) -> Content {
         let event_id = self.at;
-        match self.envelope_row(event_version) {
-            Ok(columns) => columns.open(),
-            Err(error) => Err(BadRow {
+        match self.sized_row(event_version) {
+            Ok((row, None)) => row.open().into(),
+            Ok((row, Some(sizes))) => opened(row, sizes),
+            Err(error) => Content::Invalid(BadRow {
                 event_id: self.row.try_get(event_id).unwrap_or_default(),
                 cause: format!("{error}: {}", error.source_text()),
             }),
         }
     }
 
-    fn envelope_row(&mut self, event_version: i32) -> Result<Row> {
+    /// With the sizes of payload and headers, if these were not sent.
+    fn sized_row(&mut self, event_version: i32) -> Result<(Row, Option<Sizes>)> {
         let (event_id, event_type) = (self.next()?, self.next()?);
         let (aggregate_type, aggregate_id) = (self.next()?, self.next()?);
         let (partition_key, tenant_id) = (self.next()?, self.next()?);
-        let is_text = self.row.try_get_raw(self.at)?.type_info().name() == "TEXT";
-        let (payload, payload_bytes) =
-            if is_text { (self.next()?, None) } else { (None, self.next()?) };
-        Ok(Row {
+        let (mut payload, mut payload_bytes, mut sizes) = (None, None, None);
+        match self.row.try_get_raw(self.at)?.type_info().name() {
+            "TEXT" => payload = self.next()?,
+            "INTEGER" => sizes = Some(unpacked(self.next()?)),
+            _ => payload_bytes = self.next()?,
+        }
+        let row = Row {
             event_id,
             event_type,
             event_version,
@@ -134,8 +172,15 @@ impl<'r> Columns<'r> {
             content_type: self.next()?,
             headers: self.next()?,
             occurred_at: self.time()?,
-        })
+        };
+        Ok((row, sizes))
     }
+}
+
+/// Sizes as `row_columns` packs them.
+fn unpacked(sizes: i64) -> Sizes {
+    let headers = Some(sizes & i64::from(u32::MAX)).filter(|size| *size > 0);
+    Sizes { payload: Some(sizes >> 32), headers }
 }
 
 fn status_of(code: i64) -> Result<Status> {

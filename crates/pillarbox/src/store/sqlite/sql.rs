@@ -11,9 +11,10 @@ pub(super) const NOW: &str =
     "cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000";
 
 /// A row as it is read. Each value is handed over by itself, at a price that a hundred thousand
-/// rows feel: small numbers share one, and so do the two kinds of payload.
+/// rows feel: small numbers share one, and so do the two kinds of payload. Payload and headers come
+/// if they have no more bytes than said; in place of a payload come the two sizes, in one number.
 macro_rules! row_columns {
-    ($behind:literal) => {
+    ($behind:literal, $payload:literal, $headers:literal) => {
         concat!(
             "seq,
     (lock_token << 32) | attempts as counts,
@@ -22,12 +23,31 @@ macro_rules! row_columns {
             ") as state,
     max(available_at, coalesce(locked_until, available_at)) - {now} as due_in, ordering_key,
     event_id, event_type, aggregate_type, aggregate_id, partition_key, tenant_id,
-    coalesce(payload, payload_bytes) as payload, content_type, headers, occurred_at"
+    iif(",
+            fits!($payload, $headers),
+            ", coalesce(payload, payload_bytes),
+        (coalesce(octet_length(payload), octet_length(payload_bytes), 0) << 32)
+            | coalesce(octet_length(headers), 0)) as payload,
+    content_type, iif(",
+            fits!($payload, $headers),
+            ", headers, null) as headers, occurred_at"
         )
     };
 }
 
-pub(super) use row_columns;
+/// Whether payload and headers are sent. Their sizes are read without reading them.
+macro_rules! fits {
+    ($payload:literal, $headers:literal) => {
+        concat!(
+            "coalesce(octet_length(payload), octet_length(payload_bytes), 0) <= ",
+            $payload,
+            " and coalesce(octet_length(headers), 0) <= ",
+            $headers
+        )
+    };
+}
+
+pub(super) use {fits, row_columns};
 
 /// Owners that are alive. A lease that ends later than twice its length from now was written by a
 /// clock that was ahead, and would keep its shards from everybody for as long. Twice, so that a
@@ -134,7 +154,9 @@ pub(super) const READ: &str = concat!(
         "?2 > 0 and ordering_key is not null and exists (
             select 1 from {p}outbox_event o
             where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq <= +?2
-              and o.status in (0, 2, 4))"
+              and o.status in (0, 2, 4))",
+        "?4",
+        "?5"
     ),
     "
 from {p}outbox_event e
@@ -145,12 +167,21 @@ limit +?3"
 
 pub(super) const READ_KEY: &str = concat!(
     "select ",
-    row_columns!("false"),
+    row_columns!("false", "?4", "?5"),
     "
 from {p}outbox_event
 where shard = +?1 and ordering_key = +?2 and status in (0, 2, 4)
 order by seq
 limit +?3"
+);
+
+/// Rows that a read left without content.
+pub(super) const READ_CONTENT: &str = concat!(
+    "select ",
+    row_columns!("false", "?2", "?3"),
+    "
+from {p}outbox_event
+where seq in (select value from json_each(?1)) and status in (0, 2, 4)"
 );
 
 /// Whether a shard is held. Runs inside `begin immediate`, so that it stays so until the end.

@@ -10,7 +10,7 @@ async fn walk(steps: impl IntoIterator<Item = Step>) -> (Sim, Vec<usize>) {
     }
     let committed = sim.committed.get(&0).cloned().unwrap_or_default();
     let place = |row: &Pending| {
-        let id = row.event.as_ref().unwrap().event_id();
+        let id = row.event().unwrap().event_id();
         committed.iter().position(|known| known == id).unwrap()
     };
     let running = sim.running.iter().map(|(row, _)| place(row)).collect();

@@ -8,10 +8,7 @@ impl Sim {
         let Some(wanted) = self.board.next_read() else { return };
         let rows = match &wanted {
             Wanted::Keys(read) => self.store.read_keys(read).await.unwrap(),
-            Wanted::Shards { shards, limit } => {
-                let read = Read { shards: shards.clone(), limit: *limit };
-                self.store.read(&read).await.unwrap()
-            }
+            Wanted::Shards(read) => self.store.read(read).await.unwrap(),
         };
         self.read = Some((wanted, rows));
     }
@@ -21,8 +18,8 @@ impl Sim {
         match self.read.take() {
             None => {}
             Some((Wanted::Keys(read), rows)) => self.board.take_keys(&read, rows, instant()),
-            Some((Wanted::Shards { shards, limit }, rows)) => {
-                self.board.take_shards(&shards, limit, rows, took, instant());
+            Some((Wanted::Shards(read), rows)) => {
+                self.board.take_shards(&read, rows, took, instant());
             }
         }
     }
@@ -45,7 +42,7 @@ impl Sim {
             _ => Verdict::Delete,
         };
         if matches!(verdict, Verdict::Done | Verdict::Delete | Verdict::Dead { .. }) {
-            self.delivered.push(row.event.as_ref().unwrap().event_id().clone());
+            self.delivered.push(row.event().unwrap().event_id().clone());
         }
         let ticket = Ticket { seq: row.seq, shard: row.shard, key: row.key };
         self.board.judged(&ticket, &verdict);
@@ -60,7 +57,7 @@ impl Sim {
         if self.running.len() < WORKERS {
             let Self { board, routes, .. } = self;
             let next = board.next_hot(routes).or_else(|| board.next_start(routes));
-            let started = next.iter().map(|(row, _)| RouteId::of_row(&row.event));
+            let started = next.iter().map(|(row, _)| RouteId::of_row(&row.content));
             started.for_each(|route| routes.started(route));
             self.running.extend(next);
             self.board.mind_slow_routes(instant());
@@ -70,7 +67,7 @@ impl Sim {
     /// Takes one that is running.
     pub(super) fn end_delivery(&mut self, which: usize) -> (Pending, Epoch) {
         let (row, epoch) = self.running.swap_remove(which % self.running.len());
-        self.routes.ended(RouteId::of_row(&row.event));
+        self.routes.ended(RouteId::of_row(&row.content));
         (row, epoch)
     }
 

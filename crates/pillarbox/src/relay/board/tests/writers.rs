@@ -8,8 +8,10 @@ impl Sim {
         if self.open.contains_key(&key) {
             return;
         }
-        let envelope = |_| {
-            let envelope = Envelope::json(["a", "a", "a", "b"][key % 4], &key).unwrap();
+        // Small ones and large ones, as many of each, also within a transaction.
+        let envelope = |nth: usize| {
+            let payload = vec![0; if (nth + key).is_multiple_of(2) { 1 } else { LARGEST }];
+            let envelope = Envelope::bytes(["a", "a", "a", "b"][key % 4], payload).unwrap();
             envelope.key(Key::Given(format!("k{key}"))).unwrap()
         };
         let envelopes: Vec<_> = (0..count).map(envelope).collect();

@@ -247,7 +247,7 @@ select
     e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts, e.settled_by, e.last_error,
     e.available_at,
     e.created_at, e.done_at, ",
-    event_columns!(),
+    event_columns!(exact "$2", "$3"),
     "
 from {p}outbox_event e
 where e.event_id = $1"

@@ -28,7 +28,7 @@ returning ",
         then '-infinity'::timestamptz end"
             ),
             "false as behind, ",
-            event_columns!(),
+            event_columns!(about "$5", "$6"),
         )
     };
 }
@@ -69,7 +69,7 @@ with due as materialized (
             (select e.ordering_key, e.seq
             from {p}outbox_event e
             where e.shard = want.shard and e.status + 0 in (0, 2, 4)
-              and e.ordering_key > case want.nth when 1 then $5 else '' end
+              and e.ordering_key > case want.nth when 1 then $7 else '' end
             order by e.ordering_key, e.seq
             limit 1)
             union all

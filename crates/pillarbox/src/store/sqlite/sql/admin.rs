@@ -1,6 +1,6 @@
 //! Statements of operators and upkeep.
 
-use super::{alive, row_columns};
+use super::{alive, fits, row_columns};
 
 /// Both ends of a page are places in the index of dead letters, and stand outside of it.
 macro_rules! given_up {
@@ -209,7 +209,7 @@ limit +?1";
 
 pub(in super::super) const EVENT: &str = concat!(
     "select shard, available_at, created_at, done_at, settled_by, last_error, ",
-    row_columns!("false"),
+    row_columns!("false", "?2", "?3"),
     "
 from {p}outbox_event
 where event_id = ?1"

@@ -1,6 +1,6 @@
 //! Statements of row claims.
 
-use super::{end, is_open, mark, open_rows, put_off, row_columns};
+use super::{end, fits, is_open, mark, open_rows, put_off, row_columns};
 
 /// Rows that are due and in nobody's hands.
 macro_rules! free {
@@ -96,7 +96,7 @@ where e.seq in (select value from json_each(?1)) and e.status in (0, 2) and ",
     free!(),
     "
 returning ",
-    row_columns!("false")
+    row_columns!("false", "?4", "?5")
 );
 
 /// Owner and token of the row are the whole fence: every claim moves the token.

@@ -1,0 +1,157 @@
+//! Memory: a relay has no more of the table in memory than it may, whatever is in there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use pillarbox::store::{Pending, Status};
+use pillarbox::{Cx, Envelope, EventId, Failure, Listeners, Outbox, Relay, RelaySettings};
+use pillarbox_testkit::fake::FaultyStore;
+use pillarbox_testkit::{Backend as _, Foreign};
+use tokio::sync::mpsc;
+
+use crate::fixture::{Place, keyed, next, quick, wait_for};
+use crate::rows::by_rows;
+
+/// What a relay may have in memory, and one event more: there is room for that whatever there is.
+const MOST: usize = (32 << 20) + (1 << 20) + (64 << 10);
+const SMALL: i64 = 10_000;
+const LARGE: i64 = 100;
+const KEYS: i64 = 50;
+
+/// What was read and is not delivered yet, in bytes.
+#[derive(Clone, Default)]
+struct Held(Arc<Mutex<(HashMap<EventId, usize>, usize)>>);
+
+impl Held {
+    fn read(&self, row: &Pending) {
+        if let Some(event) = row.event() {
+            let (held, most) = &mut *self.0.lock().unwrap();
+            held.insert(event.event_id().clone(), row.content.bytes());
+            *most = (*most).max(held.values().sum());
+        }
+    }
+
+    fn delivered(&self, event: &Envelope) {
+        self.0.lock().unwrap().0.remove(event.event_id());
+    }
+
+    /// As much as there ever was.
+    fn most(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+
+    /// Listeners that tell the number of each event.
+    fn listeners(&self) -> (Listeners, mpsc::UnboundedReceiver<i64>) {
+        let (heard, hears) = mpsc::unbounded_channel();
+        let held = self.clone();
+        let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+            let (held, heard) = (held.clone(), heard.clone());
+            async move {
+                let number = String::from_utf8_lossy(event.payload().as_bytes());
+                heard.send(number.trim_end().parse()?).ok();
+                held.delivered(&event);
+                Ok::<_, Failure>(())
+            }
+        });
+        (listeners, hears)
+    }
+}
+
+/// Many small events, then a hundred of a megabyte, from a relay that knows neither.
+pub(crate) async fn large_events_behind_many_small_ones_fit_in(place: &Place) {
+    drain(place, quick()).await;
+}
+
+/// The same by row claims.
+pub(crate) async fn large_events_claimed_behind_small_ones_fit_in(place: &Place) {
+    drain(place, by_rows()).await;
+}
+
+async fn drain(place: &Place, settings: RelaySettings) {
+    let writer = Outbox::new();
+    place.commit(&writer, (0..SMALL).map(|number| keyed(&key(number), number)).collect()).await;
+    for number in SMALL..SMALL + LARGE {
+        place.commit(&writer, vec![large(number)]).await;
+    }
+    let held = Held::default();
+    let watch = held.clone();
+    let store = FaultyStore::new(place.store()).watched(move |row| watch.read(row));
+    let (listeners, mut hears) = held.listeners();
+
+    let relay = Relay::shared(Arc::new(store), listeners).settings(settings);
+    let handle = relay.spawn().await.unwrap();
+    let heard = hear_all(&mut hears).await;
+    handle.stop().await.unwrap();
+
+    assert!(held.most() <= MOST, "{} MiB were in memory", held.most() >> 20);
+    for key in 0..KEYS {
+        let of_key: Vec<i64> = heard.iter().copied().filter(|it| it % KEYS == key).collect();
+        let all: Vec<i64> = (0..SMALL + LARGE).filter(|it| it % KEYS == key).collect();
+        assert_eq!(of_key, all, "each once and in order");
+    }
+}
+
+async fn hear_all(hears: &mut mpsc::UnboundedReceiver<i64>) -> Vec<i64> {
+    let mut heard = Vec::new();
+    let count = usize::try_from(SMALL + LARGE).unwrap();
+    while heard.len() < count {
+        // What comes in 20 seconds, again and again.
+        heard.extend(next(hears, (count - heard.len()).min(100)).await);
+    }
+    heard
+}
+
+/// Rows that are too large for an event are given up, and keep no other waiting.
+pub(crate) async fn oversized_rows_are_dead_with_their_size(place: &Place) {
+    let text = |size: usize| format!("\"{}\"", "x".repeat(size - 2));
+    let headers = format!("{{\"n\":\"{}\"}}", "x".repeat((1 << 20) - 8));
+    let rows = [
+        Foreign { id: "text", payload: Some(text(12 << 20)), ..Foreign::default() },
+        Foreign { id: "bytes", payload_bytes: Some(vec![0; 12 << 20]), ..Foreign::default() },
+        Foreign {
+            id: "headers",
+            payload: Some("1".to_owned()),
+            headers: Some(headers),
+            ..Foreign::default()
+        },
+    ];
+    let expected = [
+        ("text", "payload has 12582912 bytes, the limit is 1048576"),
+        ("bytes", "payload has 12582912 bytes, the limit is 1048576"),
+        ("headers", "headers have 1048576 bytes, the limit is 65536"),
+    ];
+    for row in &rows {
+        match place {
+            Place::Memory(_) => return,
+            Place::Sqlite(backend) => backend.insert_foreign(row).await,
+            Place::Mysql(backend) => backend.insert_foreign(row).await,
+            Place::Postgres(backend) => backend.insert_foreign(row).await,
+        }
+    }
+    place.commit(&Outbox::new(), vec![keyed("k", 7)]).await;
+    let (listeners, mut hears) = Held::default().listeners();
+
+    let relay = Relay::shared(place.store(), listeners).settings(quick());
+    let handle = relay.spawn().await.unwrap();
+
+    assert_eq!(next(&mut hears, 1).await, [7]);
+    for (id, cause) in expected {
+        let dead = place.event_with(&EventId::new(id).unwrap(), Status::Dead).await;
+        assert_eq!(dead.last_error.as_deref(), Some(cause));
+    }
+    let stats = wait_for(async || place.store().stats().await.ok().filter(|it| it.new == 0));
+    assert_eq!(stats.await.dead, 3);
+    handle.stop().await.unwrap();
+}
+
+fn key(number: i64) -> String {
+    format!("k{}", number % KEYS)
+}
+
+/// A number, and spaces up to a megabyte.
+fn large(number: i64) -> Envelope {
+    let mut payload = number.to_string().into_bytes();
+    payload.resize(1 << 20, b' ');
+    let envelope = Envelope::bytes("test.step", payload).unwrap();
+    envelope.key(pillarbox::Key::Given(key(number))).unwrap()
+}
