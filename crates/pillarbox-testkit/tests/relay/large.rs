@@ -122,7 +122,7 @@ pub(crate) async fn oversized_rows_are_dead_with_their_size(place: &Place) {
     ];
     for row in &rows {
         match place {
-            Place::Memory(_) => return,
+            Place::Memory(..) => return,
             Place::Sqlite(backend) => backend.insert_foreign(row).await,
             Place::Mysql(backend) => backend.insert_foreign(row).await,
             Place::Postgres(backend) => backend.insert_foreign(row).await,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::observe::{Happening, Probe};
-use pillarbox::store::{ClaimMode, RowLease, Status, StoredEvent};
+use pillarbox::store::{Budget, ClaimMode, RowLease, Status, StoredEvent};
 use pillarbox::{Envelope, EventId, Outbox, RelaySettings};
 
 use crate::fixture::{Place, free, keyed, next, relay, wait_for};
@@ -140,6 +140,9 @@ async fn due_in(place: &Place, id: &EventId) -> Duration {
     let StoredEvent { shard, seq, .. } = store.event(id).await.unwrap().unwrap();
     let floor = pillarbox::Seq(seq.0 - 1);
     let shards = vec![pillarbox::store::ShardRead { shard, floor }];
-    let rows = store.read(&pillarbox::store::Read { shards, limit: 1 }).await.unwrap();
+    let rows = store
+        .read(&pillarbox::store::Read { shards, limit: 1, budget: Budget::unlimited() })
+        .await
+        .unwrap();
     rows[0].due_in
 }
