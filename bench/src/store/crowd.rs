@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pillarbox::store::{Order, Read, RowLease, ShardRead};
+use pillarbox::store::{Budget, Order, Read, RowLease, ShardRead};
 use pillarbox::{Seq, ShardId, Store};
 
 use super::claim::Claimer;
@@ -132,7 +132,11 @@ impl Side {
             Look::Read | Look::ReadAboveFloor => {
                 let shards = self.shards.iter();
                 let shards = shards.map(|shard| ShardRead { shard: *shard, floor }).collect();
-                Ok(self.store.read(&Read { shards, limit: BATCH }).await?.len())
+                Ok(self
+                    .store
+                    .read(&Read { shards, limit: BATCH, budget: Budget::unlimited() })
+                    .await?
+                    .len())
             }
             Look::Claim(order) => self.claim_and_release(order).await,
             Look::ClaimOnce => {

@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use pillarbox::store::{Join, Lease, Mode, Pending, Read, Settle, Settlement, ShardRead, Take};
+use pillarbox::store::{
+    Budget, Join, Lease, Mode, Pending, Read, Settle, Settlement, ShardRead, Take,
+};
 use pillarbox::{Epoch, OwnerId, Seq, ShardId, Store};
 
 use crate::{
@@ -115,7 +117,7 @@ impl Owner {
         let limit = BATCH / u32::try_from(self.holdings.len())?;
         let floor = Seq::START;
         let shards = self.holdings.keys().map(|shard| ShardRead { shard: *shard, floor }).collect();
-        let read = Read { shards, limit };
+        let read = Read { shards, limit, budget: Budget::unlimited() };
         let mut drained = 0;
         loop {
             let page = self.store.read(&read).await?;
