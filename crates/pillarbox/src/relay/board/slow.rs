@@ -214,10 +214,11 @@ struct Share(Load);
 impl Share {
     /// How many rows these are, where rows are as large as those that it has.
     fn rows_of(self, load: Load) -> u32 {
-        let bytes = (load.rows as usize).saturating_mul(self.0.bytes).checked_div(load.bytes);
-        let rows = bytes.filter(|_| load.bytes > self.0.bytes).map(|rows| rows.max(1));
-        rows.and_then(|rows| u32::try_from(rows).ok())
-            .map_or(self.0.rows, |rows| rows.min(self.0.rows))
+        if load.bytes <= self.0.bytes {
+            return self.0.rows;
+        }
+        let rows = (load.rows as usize).saturating_mul(self.0.bytes) / load.bytes;
+        self.0.rows.min(u32::try_from(rows).unwrap_or(u32::MAX).max(1))
     }
 }
 
@@ -236,5 +237,22 @@ impl Slow {
         let most = if self.is_quick(now) { usize::MAX } else { AT_A_TIME };
         (self.fed, self.has_come) = (now, false);
         self.left.drain(..most.min(self.left.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_counted_in_rows_and_in_bytes() {
+        let share = Share(Load { rows: 8, bytes: 100 });
+
+        let rows = |rows, bytes| share.rows_of(Load { rows, bytes });
+
+        assert_eq!(rows(20, 100), 8, "they are small");
+        assert_eq!(rows(20, 1000), 2);
+        assert_eq!(rows(1, 1000), 1, "one in any case");
+        assert_eq!(rows(0, 0), 8);
     }
 }

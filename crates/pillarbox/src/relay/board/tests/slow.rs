@@ -10,6 +10,7 @@ const OTHER: usize = 3;
 /// All workers of the slow route are taken, and its rows fill the hand.
 async fn stuck() -> Sim {
     let mut sim = Sim::new().await;
+    sim.board.limits = Limits::RELAY;
     for key in SLOW {
         sim.step(Step::Emit { key, count: 2, hot: false }).await;
         sim.step(Step::Commit { key }).await;

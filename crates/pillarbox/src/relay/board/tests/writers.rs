@@ -10,7 +10,7 @@ impl Sim {
         }
         // Small ones and large ones, as many of each, also within a transaction.
         let envelope = |nth: usize| {
-            let payload = vec![0; if (nth + key).is_multiple_of(2) { 1 } else { LARGEST }];
+            let payload = vec![0; if (nth + key / 2).is_multiple_of(2) { 1 } else { LARGEST }];
             let envelope = Envelope::bytes(["a", "a", "a", "b"][key % 4], payload).unwrap();
             envelope.key(Key::Given(format!("k{key}"))).unwrap()
         };
