@@ -6,8 +6,8 @@ use crate::place::Server;
 pub(super) const IDS: &str = "odd ids";
 /// Well-formed rows behind them. They wait until an operator lets their keys go on.
 pub(super) const FOLLOWERS: &str = "rows behind odd ids";
-/// Rows that are never due. They wait.
-pub(super) const LATER: &str = "due in another age";
+/// Rows that are never due, or that another program has leased to itself. They wait.
+pub(super) const LATER: &str = "due or leased in another age";
 /// Rows that an operator replaces while relays run.
 pub(super) const REPLACED: &str = "replaced meanwhile";
 /// Rows that are too large to be delivered.
@@ -20,7 +20,6 @@ const KEYS: &str = "odd keys";
 const TYPES: &str = "odd types";
 const CONTENTS: &str = "odd content types";
 const DATES: &str = "odd dates";
-const LEASED: &str = "leased for ever";
 
 /// One row: what is wrong with it, columns and values.
 pub(super) type Row = (&'static str, String, String);
@@ -149,9 +148,9 @@ const POSTGRES: &[(&str, &str, &str)] = &[
     (DATES, "created_at", "'infinity'"),
     (LATER, "available_at", "'infinity'"),
     (LATER, "available_at", "'20000-01-01'"),
-    (LEASED, "locked_by, locked_until", "'someone', 'infinity'"),
-    (LEASED, "locked_by, locked_until", "'someone', '9999-12-31'"),
-    (LEASED, "locked_until", "'9999-12-31'"),
+    (LATER, "locked_by, locked_until", "'someone', 'infinity'"),
+    (LATER, "locked_by, locked_until", "'someone', '9999-12-31'"),
+    (LATER, "locked_until", "'9999-12-31'"),
 ];
 
 const MYSQL: &[(&str, &str, &str)] = &[
@@ -164,9 +163,9 @@ const MYSQL: &[(&str, &str, &str)] = &[
     (DATES, "available_at", "'2024-02-00 00:00:00'"),
     (DATES, "created_at", "'0000-00-00 00:00:00'"),
     (LATER, "available_at", "'9999-12-31 23:59:59.999999'"),
-    (LEASED, "locked_by, locked_until", "'someone', '9999-12-31 00:00:00'"),
-    (LEASED, "locked_by, locked_until", "'someone', '0000-00-00 00:00:00'"),
-    (LEASED, "locked_until", "'9999-12-31 00:00:00'"),
+    (LATER, "locked_by, locked_until", "'someone', '9999-12-31 00:00:00'"),
+    (DATES, "locked_by, locked_until", "'someone', '0000-00-00 00:00:00'"),
+    (LATER, "locked_until", "'9999-12-31 00:00:00'"),
 ];
 
 const SQLITE: &[(&str, &str, &str)] = &[
@@ -187,9 +186,9 @@ const SQLITE: &[(&str, &str, &str)] = &[
     (DATES, "created_at", "9223372036854775807"),
     (DATES, "created_at", "-9223372036854775808"),
     (LATER, "available_at", "253402300799999999"),
-    (LEASED, "locked_by, locked_until", "'someone', 9223372036854775807"),
-    (LEASED, "locked_by, locked_until", "'someone', 253402300799999999"),
-    (LEASED, "locked_until", "9223372036854775807"),
+    (LATER, "locked_by, locked_until", "'someone', 9223372036854775807"),
+    (LATER, "locked_by, locked_until", "'someone', 253402300799999999"),
+    (LATER, "locked_until", "9223372036854775807"),
 ];
 
 /// Rows of 20 MiB, made by the database itself, in each column that has no limit. MySQL refuses a
