@@ -87,6 +87,17 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Lets the lease of an owner lapse.
     async fn expire(&self, owner: &OwnerId);
 
+    /// Moves the end of every lease, of owners and of rows, this far into the future: as if the
+    /// database's clock had been ahead by so much when they were written, and is right again.
+    async fn clock_was_ahead(&self, by: Duration);
+
+    /// Removes every event and lets `seq` begin anew, as `truncate … restart identity` does. Needs
+    /// [`Need::Tables`].
+    async fn restart_seq(&self);
+
+    /// Runs a statement on another connection, as another program would. Needs [`Need::Tables`].
+    async fn run(&self, sql: &str) -> Result<(), BoxError>;
+
     /// Makes everything there is of an id older by moving its dates into the past: when the event
     /// was inserted, is due and was settled, how long its row is leased, its audit rows, and what
     /// inboxes have noted under the id. Other events MAY become older with it.

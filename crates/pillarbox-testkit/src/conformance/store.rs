@@ -1,5 +1,6 @@
 //! Cases of the [`Store`](pillarbox::Store) contract.
 
+pub mod ahead;
 pub mod audit;
 pub mod breakdown;
 pub mod cancellation;
@@ -67,6 +68,16 @@ macro_rules! store_conformance {
                 shards_in_hand_are_not_taken_again,
                 shards_whose_take_was_not_answered_are_taken_again,
                 a_release_of_an_old_epoch_frees_nothing,
+            }
+            ahead {
+                shards_are_taken_over,
+                the_owner_is_not_alive,
+                the_mode_can_be_changed,
+                a_renewal_makes_the_lease_sound,
+                a_small_step_back_changes_nothing,
+                claimed_rows_are_due_after_the_takeover,
+                hot_rows_are_due_after_the_takeover,
+                rows_of_the_living_stay_leased,
             }
             fence {
                 a_verdict_after_a_takeover_changes_nothing,

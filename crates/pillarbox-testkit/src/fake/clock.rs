@@ -43,6 +43,12 @@ impl ManualClock {
         let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
         self.0.fetch_add(micros, Ordering::SeqCst);
     }
+
+    /// Turns it back.
+    pub fn set_back(&self, by: Duration) {
+        let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        self.0.fetch_sub(micros, Ordering::SeqCst);
+    }
 }
 
 impl Default for ManualClock {

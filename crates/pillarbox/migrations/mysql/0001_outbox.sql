@@ -67,6 +67,8 @@ create table if not exists {p}outbox_event (
 create table if not exists {p}outbox_owner (
     owner varchar(36) character set ascii collate ascii_bin not null primary key,
     lease_until datetime(6) not null,
+    -- Microseconds. A lease that ends much later was written by a clock that was ahead.
+    lease_length bigint not null,
     wants smallint not null
 ) engine = innodb character set utf8mb4 collate {nopad};
 

@@ -59,6 +59,8 @@ create index {p}outbox_event_dead on {p}outbox_event (done_at, seq) where status
 create table {p}outbox_owner (
     owner varchar(36) collate "C" primary key,
     lease_until timestamptz not null,
+    -- Microseconds. A lease that ends much later was written by a clock that was ahead.
+    lease_length bigint not null,
     wants smallint not null
 );
 

@@ -65,6 +65,8 @@ create index {p}outbox_event_dead on {p}outbox_event (done_at, seq, status)
 create table {p}outbox_owner (
     owner text primary key,
     lease_until integer not null,
+    -- A lease that ends much later than this was written by a clock that was ahead.
+    lease_length integer not null,
     wants integer not null
 ) strict, without rowid;
 

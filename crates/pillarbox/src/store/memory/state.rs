@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use super::event::Event;
 use crate::clock::Timestamp;
@@ -32,16 +33,23 @@ pub(super) struct State {
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     until: Timestamp,
+    length: Duration,
     wants: u16,
 }
 
 impl Entry {
     fn of(lease: &Lease, now: Timestamp) -> Self {
-        Self { until: now.saturating_add(lease.length), wants: lease.wants }
+        let Lease { length, wants, .. } = *lease;
+        Self { until: now.saturating_add(length), length, wants }
     }
 
     pub(super) fn is_alive(&self, now: Timestamp) -> bool {
-        self.until > now
+        self.until > now && !self.is_ahead(now)
+    }
+
+    /// Whether it was written by a clock that was ahead.
+    fn is_ahead(&self, now: Timestamp) -> bool {
+        self.until > now.saturating_add(self.length.saturating_mul(2))
     }
 }
 
@@ -94,10 +102,21 @@ impl State {
 
     pub(super) fn configure(&mut self, mode: Mode, now: Timestamp) -> Result<()> {
         // One that lapsed would renew, and live on in a mode that is not its own.
-        self.owners.retain(|_, entry| entry.is_alive(now));
+        self.remove_lapsed(now);
         refuse_living(self.owners.len() as u64)?;
         self.mode = mode;
         Ok(())
+    }
+
+    fn remove_lapsed(&mut self, now: Timestamp) {
+        let owners = &self.owners;
+        let is_ahead = |owner: &OwnerId| owners.get(owner).is_some_and(|entry| entry.is_ahead(now));
+        for event in self.events.values_mut() {
+            if let Some((_, until)) = event.lease.as_mut().filter(|(owner, _)| is_ahead(owner)) {
+                *until = Timestamp::from_unix_micros(0);
+            }
+        }
+        self.owners.retain(|_, entry| entry.is_alive(now));
     }
 
     pub(super) fn living_owners(&self, now: Timestamp) -> u64 {
@@ -130,7 +149,7 @@ impl State {
     }
 
     pub(super) fn take(&mut self, take: &Take, now: Timestamp) -> Vec<Holding> {
-        self.owners.retain(|_, entry| entry.is_alive(now));
+        self.remove_lapsed(now);
         if !self.owners.contains_key(&take.owner) {
             return Vec::new();
         }

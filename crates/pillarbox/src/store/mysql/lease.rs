@@ -1,13 +1,14 @@
 //! Who is alive, and who holds which shard.
 
 use serde_json::json;
-use sqlx::Row as _;
+use sqlx::{MySql, Row as _};
 
 use super::{MysqlStore, migrate::mode, sql};
 use crate::clock::micros;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, ShardId};
 use crate::point::point;
+use crate::pooled::PooledTx;
 use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
 
 pub(super) async fn join(store: &MysqlStore, join: &Join) -> Result<()> {
@@ -17,6 +18,7 @@ pub(super) async fn join(store: &MysqlStore, join: &Join) -> Result<()> {
     mode(&setting)?.refuse_other(join.mode)?;
     sqlx::query(store.sql(sql::JOIN))
         .bind(lease.owner.as_str())
+        .bind(micros(lease.length))
         .bind(micros(lease.length))
         .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
         .execute(&mut *tx)
@@ -29,6 +31,7 @@ pub(super) async fn join(store: &MysqlStore, join: &Join) -> Result<()> {
 pub(super) async fn renew(store: &MysqlStore, lease: &Lease) -> Result<Renewal> {
     let mut call = store.lease_call().await?;
     let renewed = sqlx::query(store.sql(sql::RENEW))
+        .bind(micros(lease.length))
         .bind(micros(lease.length))
         .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
         .bind(lease.owner.as_str())
@@ -51,7 +54,7 @@ pub(super) async fn members(store: &MysqlStore) -> Result<Vec<Member>> {
 pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>> {
     let mut tx = store.begin_move().await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
-    sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut *tx).await?;
+    remove_lapsed(store, &mut tx).await?;
     let entered: bool = sqlx::query_scalar(store.sql(sql::IS_OWNER))
         .bind(take.owner.as_str())
         .fetch_one(&mut *tx)
@@ -89,6 +92,16 @@ pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>
     tx.commit().await?;
     let next = |holding: Holding| Holding { epoch: Epoch(holding.epoch.0 + 1), ..holding };
     Ok(free.into_iter().map(next).collect())
+}
+
+pub(super) async fn remove_lapsed(store: &MysqlStore, tx: &mut PooledTx<MySql>) -> Result<()> {
+    let ahead: Vec<String> = sqlx::query_scalar(store.sql(sql::AHEAD)).fetch_all(&mut **tx).await?;
+    if !ahead.is_empty() {
+        let end = sqlx::query(store.sql(sql::END_ROW_LEASES)).bind(json!(ahead).to_string());
+        end.execute(&mut **tx).await?;
+    }
+    sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut **tx).await?;
+    Ok(())
 }
 
 pub(super) async fn release(

@@ -37,6 +37,18 @@ macro_rules! event_columns {
 
 pub(super) use {event_columns, pending_columns};
 
+/// Owners that are alive. A lease that ends later than twice its length from now was written by a
+/// clock that was ahead, and would keep its shards from everybody for as long. Twice, so that a
+/// small step back of the clock costs nobody the lease.
+macro_rules! alive {
+    () => {
+        "lease_until between utc_timestamp(6)
+        and utc_timestamp(6) + interval 2 * lease_length microsecond"
+    };
+}
+
+pub(super) use alive;
+
 /// The newest migration laid down.
 pub(super) const VERSION: &str =
     "select coalesce(max(version), 0) as version from {p}outbox_migration";
@@ -56,30 +68,49 @@ pub(super) const CONFIGURE: &str =
 pub(super) const COUNT_OWNERS: &str = "select count(*) from {p}outbox_owner";
 
 pub(super) const JOIN: &str = "
-insert into {p}outbox_owner (owner, lease_until, wants)
-values (?, utc_timestamp(6) + interval ? microsecond, ?)
-on duplicate key update lease_until = values(lease_until), wants = values(wants)";
+insert into {p}outbox_owner (owner, lease_until, lease_length, wants)
+values (?, utc_timestamp(6) + interval ? microsecond, ?, ?)
+on duplicate key update lease_until = values(lease_until),
+    lease_length = values(lease_length), wants = values(wants)";
 
 pub(super) const RENEW: &str = "
 update {p}outbox_owner
-set lease_until = utc_timestamp(6) + interval ? microsecond, wants = ?
+set lease_until = utc_timestamp(6) + interval ? microsecond, lease_length = ?, wants = ?
 where owner = ?";
 
-pub(super) const MEMBERS: &str = "
+pub(super) const MEMBERS: &str = concat!(
+    "
 select o.owner, o.wants,
     (select count(*) from {p}outbox_shard s where s.owner = o.owner) as held
 from {p}outbox_owner o
-where o.wants > 0 and o.lease_until >= utc_timestamp(6)
+where o.wants > 0 and ",
+    alive!(),
+    "
 order by held desc, o.owner
-limit ?";
+limit ?"
+);
 
 /// Moves are rare: one row lock lets them happen one after the other.
 /// Whoever holds it also knows that the mode stays as it is.
 pub(super) const LOCK_MOVES: &str =
     "select claim, ordered from {p}outbox_setting where id = 1 for update";
 
+/// Owners whose lease was written by a clock that was ahead.
+pub(super) const AHEAD: &str = concat!(
+    "select owner from {p}outbox_owner where lease_until > utc_timestamp(6) and not (",
+    alive!(),
+    ")"
+);
+
+/// Their leases on rows were written by the same clock. Walks over all that is pending, and runs
+/// only where there is such an owner.
+pub(super) const END_ROW_LEASES: &str = "
+update {p}outbox_event force index ({p}outbox_event_pending)
+set locked_until = '1970-01-01'
+where pending_shard is not null and json_contains(?, json_quote(locked_by))";
+
 pub(super) const REMOVE_LAPSED: &str =
-    "delete from {p}outbox_owner where lease_until < utc_timestamp(6)";
+    concat!("delete from {p}outbox_owner where not (", alive!(), ")");
 
 pub(super) const IS_OWNER: &str =
     "select exists (select 1 from {p}outbox_owner where owner = ?) as entered";

@@ -1,12 +1,13 @@
 //! Who is alive, and who holds which shard.
 
-use sqlx::Row as _;
+use sqlx::{Postgres, Row as _};
 
 use super::{PostgresStore, migrate::mode, sql};
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
 use crate::point::point;
+use crate::pooled::PooledTx;
 use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
 
 pub(super) async fn join(store: &PostgresStore, join: &Join) -> Result<()> {
@@ -55,7 +56,7 @@ pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holdi
     let mut tx = store.begin_on(store.leases()).await?;
     sqlx::raw_sql(sql::BE_PATIENT).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).persistent(store.named).execute(&mut *tx).await?;
-    sqlx::query(store.sql(sql::REMOVE_LAPSED)).persistent(store.named).execute(&mut *tx).await?;
+    remove_lapsed(store, &mut tx).await?;
     let entered: bool = sqlx::query_scalar(store.sql(sql::IS_OWNER))
         .persistent(store.named)
         .bind(take.owner.as_str())
@@ -82,6 +83,20 @@ pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holdi
     point!("take.inside"?);
     tx.commit().await?;
     Ok(taken)
+}
+
+pub(super) async fn remove_lapsed(
+    store: &PostgresStore,
+    tx: &mut PooledTx<Postgres>,
+) -> Result<()> {
+    let ahead = sqlx::query_scalar(store.sql(sql::AHEAD)).persistent(store.named);
+    let ahead: Vec<String> = ahead.fetch_all(&mut **tx).await?;
+    if !ahead.is_empty() {
+        let end = sqlx::query(store.sql(sql::END_ROW_LEASES)).persistent(store.named);
+        end.bind(ahead).execute(&mut **tx).await?;
+    }
+    sqlx::query(store.sql(sql::REMOVE_LAPSED)).persistent(store.named).execute(&mut **tx).await?;
+    Ok(())
 }
 
 pub(super) async fn release(

@@ -27,6 +27,18 @@ macro_rules! event_columns {
 
 pub(super) use {event_columns, pending_columns};
 
+/// Owners that are alive. A lease that ends later than twice its length from now was written by a
+/// clock that was ahead, and would keep its shards from everybody for as long. Twice, so that a
+/// small step back of the clock costs nobody the lease.
+macro_rules! alive {
+    () => {
+        "lease_until between clock_timestamp()
+        and clock_timestamp() + 2 * lease_length * interval '1 microsecond'"
+    };
+}
+
+pub(super) use alive;
+
 /// The newest migration laid down.
 pub(super) const VERSION: &str =
     "select coalesce(max(version), 0) as version from {p}outbox_migration";
@@ -41,22 +53,29 @@ pub(super) const CONFIGURE: &str =
 pub(super) const COUNT_OWNERS: &str = "select count(*) from {p}outbox_owner";
 
 pub(super) const JOIN: &str = "
-insert into {p}outbox_owner (owner, lease_until, wants)
-values ($1, clock_timestamp() + $2 * interval '1 microsecond', $3)
-on conflict (owner) do update set lease_until = excluded.lease_until, wants = excluded.wants";
+insert into {p}outbox_owner (owner, lease_until, lease_length, wants)
+values ($1, clock_timestamp() + $2 * interval '1 microsecond', $2, $3)
+on conflict (owner) do update
+set lease_until = excluded.lease_until, lease_length = excluded.lease_length,
+    wants = excluded.wants";
 
 pub(super) const RENEW: &str = "
 update {p}outbox_owner
-set lease_until = clock_timestamp() + $2 * interval '1 microsecond', wants = $3
+set lease_until = clock_timestamp() + $2 * interval '1 microsecond', lease_length = $2,
+    wants = $3
 where owner = $1";
 
-pub(super) const MEMBERS: &str = "
+pub(super) const MEMBERS: &str = concat!(
+    "
 select o.owner, o.wants,
     (select count(*) from {p}outbox_shard s where s.owner = o.owner) as held
 from {p}outbox_owner o
-where o.wants > 0 and o.lease_until >= clock_timestamp()
+where o.wants > 0 and ",
+    alive!(),
+    "
 order by held desc, o.owner
-limit $1";
+limit $1"
+);
 
 /// A move that cannot get a lock gives up soon: the relay must renew meanwhile. One that has the lock
 /// and falls silent is ended by the server, or nobody could take over from a machine that is frozen
@@ -69,8 +88,22 @@ pub(super) const BE_PATIENT: &str =
 pub(super) const LOCK_MOVES: &str =
     "select claim, ordered from {p}outbox_setting where id = 1 for update";
 
+/// Owners whose lease was written by a clock that was ahead.
+pub(super) const AHEAD: &str = concat!(
+    "select owner from {p}outbox_owner where lease_until > clock_timestamp() and not (",
+    alive!(),
+    ")"
+);
+
+/// Their leases on rows were written by the same clock. Walks over all that is pending, and runs
+/// only where there is such an owner.
+pub(super) const END_ROW_LEASES: &str = "
+update {p}outbox_event
+set locked_until = to_timestamp(0)
+where status in (0, 2, 4) and shard >= 0 and locked_by = any($1)";
+
 pub(super) const REMOVE_LAPSED: &str =
-    "delete from {p}outbox_owner where lease_until < clock_timestamp()";
+    concat!("delete from {p}outbox_owner where not (", alive!(), ")");
 
 pub(super) const IS_OWNER: &str =
     "select exists (select 1 from {p}outbox_owner where owner = $1) as entered";

@@ -1,7 +1,7 @@
 //! Who is alive, and who holds which shard.
 
 use serde_json::json;
-use sqlx::Row as _;
+use sqlx::{Row as _, Sqlite};
 
 use super::migrate::mode;
 use super::{SqliteStore, sql};
@@ -9,6 +9,7 @@ use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
 use crate::point::point;
+use crate::pooled::PooledTx;
 use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
 
 /// In one transaction, so that the mode cannot be changed in between.
@@ -45,7 +46,7 @@ pub(super) async fn members(store: &SqliteStore) -> Result<Vec<Member>> {
 
 pub(super) async fn take(store: &SqliteStore, take: &Take) -> Result<Vec<Holding>> {
     let mut tx = store.begin().await?;
-    sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut *tx).await?;
+    remove_lapsed(store, &mut tx).await?;
     let entered: bool = sqlx::query_scalar(store.sql(sql::IS_OWNER))
         .bind(take.owner.as_str())
         .fetch_one(&mut *tx)
@@ -76,6 +77,16 @@ pub(super) async fn take(store: &SqliteStore, take: &Take) -> Result<Vec<Holding
     point!("take.inside"?);
     tx.commit().await?;
     Ok(taken)
+}
+
+pub(super) async fn remove_lapsed(store: &SqliteStore, tx: &mut PooledTx<Sqlite>) -> Result<()> {
+    let ahead: Vec<String> = sqlx::query_scalar(store.sql(sql::AHEAD)).fetch_all(&mut **tx).await?;
+    if !ahead.is_empty() {
+        let end = sqlx::query(store.sql(sql::END_ROW_LEASES)).bind(json!(ahead).to_string());
+        end.execute(&mut **tx).await?;
+    }
+    sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut **tx).await?;
+    Ok(())
 }
 
 pub(super) async fn release(

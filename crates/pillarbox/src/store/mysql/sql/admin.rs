@@ -1,6 +1,6 @@
 //! Statements of operators and upkeep.
 
-use super::event_columns;
+use super::{alive, event_columns};
 
 /// A page of dead letters without their payloads; what stands in the brackets says which. Of a
 /// payload only the size is looked up, and only for those on the page.
@@ -140,7 +140,8 @@ pub(in super::super) const PURGE_ANY: &str = concat!(
 where coalesce(e.done_at, e.created_at) < utc_timestamp(6) - interval ? microsecond"
 );
 
-pub(in super::super) const STATS: &str = "
+pub(in super::super) const STATS: &str = concat!(
+    "
 select
     count(case status when 0 then 1 end) as new,
     count(case status when 2 then 1 end) as retry,
@@ -149,12 +150,17 @@ select
         min(case when status in (0, 2) and available_at <= utc_timestamp(6) then available_at end),
         utc_timestamp(6)) as oldest_lag,
     (select count(*) from {p}outbox_event where status = 3) as dead,
-    (select count(*) from {p}outbox_owner where lease_until >= utc_timestamp(6)) as owners,
+    (select count(*) from {p}outbox_owner where ",
+    alive!(),
+    ") as owners,
     (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner who on who.owner = s.owner and who.lease_until >= utc_timestamp(6)
+        join {p}outbox_owner who on who.owner = s.owner and ",
+    alive!(),
+    "
     ) as owned_shards
 from {p}outbox_event force index ({p}outbox_event_pending)
-where pending_shard is not null";
+where pending_shard is not null"
+);
 
 pub(in super::super) const COUNT_DONE: &str =
     "select count(*) from {p}outbox_event where status = 1";

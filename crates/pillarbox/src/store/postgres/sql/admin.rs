@@ -1,6 +1,6 @@
 //! Statements of operators and upkeep.
 
-use super::event_columns;
+use super::{alive, event_columns};
 
 /// A page of dead letters without their payloads; the rest of the statement says which.
 pub(in super::super) const DEAD_LETTERS: &str = "
@@ -163,7 +163,8 @@ where ctid = any(array(
 
 /// The conditions that are always met lead the planner to the partial indexes, also before it has
 /// gathered statistics.
-pub(in super::super) const STATS: &str = "
+pub(in super::super) const STATS: &str = concat!(
+    "
 select
     count(*) filter (where status = 0) as new,
     count(*) filter (where status = 2) as retry,
@@ -173,12 +174,17 @@ select
         * 1000000)::bigint as oldest_lag,
     (select count(*) from {p}outbox_event
         where status in (3, 4) and status = 3 and done_at > '-infinity') as dead,
-    (select count(*) from {p}outbox_owner where lease_until >= clock_timestamp()) as owners,
+    (select count(*) from {p}outbox_owner where ",
+    alive!(),
+    ") as owners,
     (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= clock_timestamp()
+        join {p}outbox_owner o on o.owner = s.owner and ",
+    alive!(),
+    "
     ) as owned_shards
 from {p}outbox_event
-where status in (0, 2, 4) and shard >= 0";
+where status in (0, 2, 4) and shard >= 0"
+);
 
 pub(in super::super) const COUNT_DONE: &str =
     "select count(*) from {p}outbox_event where status = 1";

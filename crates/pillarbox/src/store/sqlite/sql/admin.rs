@@ -1,6 +1,6 @@
 //! Statements of operators and upkeep.
 
-use super::row_columns;
+use super::{alive, row_columns};
 
 /// Both ends of a page are places in the index of dead letters, and stand outside of it.
 macro_rules! given_up {
@@ -157,7 +157,8 @@ where seq in (
     )
   and coalesce(done_at, created_at) < {now} - ?1";
 
-pub(in super::super) const STATS: &str = "
+pub(in super::super) const STATS: &str = concat!(
+    "
 select
     count(*) filter (where status = 0) as new,
     count(*) filter (where status = 2) as retry,
@@ -165,12 +166,17 @@ select
     {now} - min(available_at) filter (where status in (0, 2) and available_at <= {now})
         as oldest_lag,
     (select count(*) from {p}outbox_event where status in (3, 4) and status = 3) as dead,
-    (select count(*) from {p}outbox_owner where lease_until >= {now}) as owners,
+    (select count(*) from {p}outbox_owner where ",
+    alive!(),
+    ") as owners,
     (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner o on o.owner = s.owner and o.lease_until >= {now}
+        join {p}outbox_owner o on o.owner = s.owner and ",
+    alive!(),
+    "
     ) as owned_shards
 from {p}outbox_event
-where status in (0, 2, 4)";
+where status in (0, 2, 4)"
+);
 
 pub(in super::super) const COUNT_DONE: &str =
     "select count(*) from {p}outbox_event where status = 1";
