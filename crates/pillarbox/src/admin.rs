@@ -8,7 +8,8 @@ pub use self::walk::{Progress, Walk};
 use crate::error::Result;
 use crate::id::EventId;
 use crate::store::{
-    Action, AuditEntry, DeadLetter, Filter, List, MAX_BATCH, Operation, Store, StoredEvent,
+    Action, AuditEntry, DeadLetter, Filter, List, MAX_BATCH, Operated, Operation, Store,
+    StoredEvent, Target,
 };
 
 /// The operator's hand on a store.
@@ -30,8 +31,7 @@ use crate::store::{
 /// };
 /// for letter in admin.dead_letters(&page).await? {
 ///     println!("{}: {}", letter.event_id, letter.last_error.unwrap_or_default());
-///     let replay = Operation::replay([letter.event_id.parse()?]).by("ana")?;
-///     admin.operate(replay).await?;
+///     admin.operate(Operation::replay([letter.seq]).by("ana")?).await?;
 /// }
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;
@@ -138,6 +138,8 @@ impl Admin {
 
     /// What failed and was done about one event, oldest first, also after it was discarded.
     ///
+    /// The id is an [`EventId`], or any text that [`DeadLetter::event_id`] shows.
+    ///
     /// # Examples
     /// ```
     /// # use pillarbox::{Admin, EventId, MemoryStore};
@@ -156,11 +158,12 @@ impl Admin {
     ///
     /// # Cancel safety
     /// Nothing is changed.
-    pub async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
-        self.store.trail(id).await
+    pub async fn trail(&self, id: impl AsRef<str>) -> Result<Vec<AuditEntry>> {
+        self.store.trail(id.as_ref()).await
     }
 
-    /// Replays, skips or discards any number of events, and says which it was done to.
+    /// Replays, skips or discards any number of events, by id or by `seq`, and says how many of
+    /// them are dead letters or held, and which were changed.
     ///
     /// Each [`MAX_BATCH`] of them are one transaction. An event that is not in the state for it is
     /// left alone, so that a call can be repeated after an error.
@@ -174,7 +177,7 @@ impl Admin {
     /// # let (admin, ids) = (Admin::new(MemoryStore::new()), vec![EventId::generate()]);
     /// let discard = Operation::discard(ids).by("ana")?.reason("sent by hand")?;
     /// let discarded = admin.operate(discard).await?;
-    /// println!("{} discarded", discarded.len());
+    /// println!("{} of {} discarded", discarded.changed.len(), discarded.matched);
     /// # Ok::<(), pillarbox::Error>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -185,16 +188,18 @@ impl Admin {
     ///
     /// # Cancel safety
     /// Each batch is done whole or not at all; the later ones are not done.
-    pub async fn operate(&self, mut operation: Operation) -> Result<Vec<EventId>> {
+    pub async fn operate(&self, mut operation: Operation) -> Result<Operated> {
         let mut seen = HashSet::new();
-        let ids = std::mem::take(&mut operation.ids).into_iter();
-        let ids: Vec<EventId> = ids.filter(|id| seen.insert(id.clone())).collect();
-        let mut done = Vec::new();
-        for batch in ids.chunks(MAX_BATCH) {
-            operation.ids = batch.to_vec();
-            done.extend(self.store.operate(&operation).await?);
+        let targets = std::mem::take(&mut operation.targets).into_iter();
+        let targets: Vec<Target> = targets.filter(|target| seen.insert(target.clone())).collect();
+        let mut operated = Operated::default();
+        for batch in targets.chunks(MAX_BATCH) {
+            operation.targets = batch.to_vec();
+            let done = self.store.operate(&operation).await?;
+            operated.matched += done.matched;
+            operated.changed.extend(done.changed);
         }
-        Ok(done)
+        Ok(operated)
     }
 
     /// Replays, skips or discards everything that matches now; nothing happens until it is run.
@@ -213,7 +218,7 @@ impl Admin {
     ///     .reason("the mail server is back")?
     ///     .run()
     ///     .await?;
-    /// println!("{replayed} replayed");
+    /// println!("{} of {} replayed", replayed.changed, replayed.matched);
     /// # Ok::<(), pillarbox::Error>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

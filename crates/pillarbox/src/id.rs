@@ -98,6 +98,12 @@ impl fmt::Display for EventId {
     }
 }
 
+impl AsRef<str> for EventId {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
 impl FromStr for EventId {
     type Err = Error;
 

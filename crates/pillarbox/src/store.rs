@@ -25,8 +25,8 @@ pub use async_trait::async_trait;
 pub use self::claim::{Claim, RenewRows, RowLease, RowVerdict, SettleRows};
 pub use self::mode::{ClaimMode, Mode, Order};
 pub use self::operate::{
-    Action, AuditEntry, Cursor, DeadLetter, Direction, FAILED_PERMANENT, Filter, List, MAX_BATCH,
-    Operation, SEND_FAILED,
+    Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, FAILED_PERMANENT, Filter, List,
+    MAX_BATCH, Operated, Operation, SEND_FAILED, Target,
 };
 pub use self::purge::{Purge, PurgeKind};
 pub use self::stats::{Breakdown, MAX_TYPES, ShardStats, Stats, TypeStats};
@@ -94,7 +94,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn members(&self) -> Result<Vec<Member>>;
 
     /// Removes owners whose lease has lapsed and takes shards without an owner, all in one
-    /// transaction. A shard that is this owner's and not in `held` counts as free: the answer to
+    /// transaction. A lease that ends later than twice its length from now was written by a clock
+    /// that was ahead: it counts as lapsed, and the leases that its owner has on rows end. A shard that is this owner's and not in `held` counts as free: the answer to
     /// an earlier take was lost. Takes nothing for an owner that is not entered.
     async fn take(&self, take: &Take) -> Result<Vec<Holding>>;
 
@@ -153,14 +154,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Counts dead letters and held events.
     async fn count_dead(&self, filter: &Filter) -> Result<u64>;
 
-    /// Replays, skips or discards events, and says which it could be done to. Those that are not
-    /// in the state for it are left alone.
+    /// Replays, skips or discards events, and says how many of them are dead letters or held, and
+    /// which were changed. Those that are not in the state for it are left alone. A target that is
+    /// a `seq` MUST be found whatever the id of its row looks like.
     ///
     /// The relay finds them at its next sweep, or at once after a wake.
-    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>>;
+    async fn operate(&self, operation: &Operation) -> Result<Operated>;
 
-    /// What failed and was done about one event, oldest first; the newest [`MAX_BATCH`] entries.
-    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>>;
+    /// What failed and was done about the event with this id, oldest first; the newest
+    /// [`MAX_BATCH`] entries. The id is a text, for a row may have one that is no [`EventId`].
+    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>>;
 
     /// Deletes up to `limit` rows that are done with. Never a pending or held one, except for
     /// [`PurgeKind::Any`], which is refused unless nobody delivers from the tables.

@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let replayed = admin.operate_matching(Action::Replay, Filter::default()).run().await?;
     outbox.wake();
     probe.wait_many(9, |seen| matches!(seen, Happening::Delivered(_))).await;
-    println!("{replayed} replayed");
+    println!("{} replayed", replayed.changed);
     show("eve");
     Ok(relay.stop().await?)
 }

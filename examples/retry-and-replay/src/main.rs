@@ -59,13 +59,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let unanswered = Filter { error: Some("does not answer".into()), ..Filter::default() };
     let replay = admin.operate_matching(Action::Replay, unanswered);
     let replayed = replay.by("ana")?.reason("the bank is back")?.run().await?;
-    println!("{replayed} replayed");
+    println!("{} replayed", replayed.changed);
     outbox.wake(); // or the relay's next sweep finds it
 
     let charged = probe.wait(|seen| matches!(seen, Happening::Delivered(_))).await;
     relay.stop().await?;
-    let id = charged.attempt().ok_or("a delivery has an event")?.event_id.parse()?;
-    for entry in admin.trail(&id).await? {
+    let attempt = charged.attempt().ok_or("a delivery has an event")?;
+    for entry in admin.trail(&attempt.event_id).await? {
         let by = entry.by.map_or(String::new(), |by| format!(" by {by}"));
         println!("trail: {}{by}", entry.action);
     }

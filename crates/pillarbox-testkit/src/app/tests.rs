@@ -216,8 +216,7 @@ async fn a_held_key_waits_for_a_replay() {
     assert_eq!(app.advance_to_next(), None, "a held key waits for a person");
     let admin = Admin::new(app.store().clone());
     let letters = admin.dead_letters(&List::default()).await.unwrap();
-    let id = letters[0].event_id.parse().unwrap();
-    admin.operate(Operation::replay([id])).await.unwrap();
+    admin.operate(Operation::replay([letters[0].seq])).await.unwrap();
     relay.run_until_idle().await;
 
     assert_eq!(numbers(&listener), [1, 2]);

@@ -86,7 +86,7 @@ pub(crate) fn id_of(row: &Pending) -> &EventId {
 
 /// Makes dead letters new again; says how many there were.
 pub(crate) async fn replay(store: &dyn Store, ids: &[EventId]) -> usize {
-    store.operate(&Operation::replay(ids.iter().cloned())).await.unwrap().len()
+    store.operate(&Operation::replay(ids.iter().cloned())).await.unwrap().changed.len()
 }
 
 pub(crate) fn retry(delay: Duration) -> Verdict {

@@ -16,6 +16,7 @@ pub mod lease;
 pub mod members;
 pub mod migrate;
 pub mod mode;
+pub mod odd_id;
 pub mod operate;
 pub mod operators;
 pub mod order;
@@ -215,6 +216,12 @@ macro_rules! store_conformance {
                 a_skipped_event_frees_its_key,
                 a_discarded_event_frees_its_key_and_its_id,
                 an_operation_names_what_it_was_done_to,
+                an_event_is_found_by_its_seq,
+                what_is_found_and_left_alone_is_counted,
+            }
+            odd_id {
+                a_held_event_is_operated_on_by_its_seq,
+                a_walk_leaves_none_out,
             }
             dead_letters {
                 only_dead_and_held_events_are_listed,

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Stats, StoredEvent, Suspects, Take,
+    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
+    RowLease, Settle, SettleRows, Settled, Stats, StoredEvent, Suspects, Take,
 };
 use pillarbox::{Error, ErrorKind, EventId, OwnerId, Result, Seq, Store, TablePrefix, Token};
 
@@ -257,11 +257,11 @@ impl Store for FaultyStore {
         self.inner.count_dead(filter).await
     }
 
-    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>> {
+    async fn operate(&self, operation: &Operation) -> Result<Operated> {
         self.inner.operate(operation).await
     }
 
-    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
+    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
         self.inner.trail(id).await
     }
 

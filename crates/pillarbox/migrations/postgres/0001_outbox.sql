@@ -51,10 +51,12 @@ create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where statu
 -- for rows in the wrong one, so a statement says which of them it means.
 create index {p}outbox_event_key on {p}outbox_event (shard, ordering_key, seq)
     where status + 0 in (0, 2, 4);
--- An emit touches neither of these: what is done is purged by age, and what was given up is
+-- An emit touches none of these: what is done is purged by age, and what was given up is
 -- listed by the time of it.
 create index {p}outbox_event_done on {p}outbox_event (done_at) where status = 1;
 create index {p}outbox_event_dead on {p}outbox_event (done_at, seq) where status in (3, 4);
+-- An operator names an event by its `seq`. The sum is there for the same reason as above.
+create index {p}outbox_event_dead_seq on {p}outbox_event (seq) where status + 0 in (3, 4);
 
 create table {p}outbox_owner (
     owner varchar(36) collate "C" primary key,

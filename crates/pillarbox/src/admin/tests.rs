@@ -101,7 +101,7 @@ impl Place {
     }
 
     async fn replays_of(&self, id: &EventId) -> usize {
-        let trail = self.store.trail(id).await.unwrap();
+        let trail = self.store.trail(id.as_str()).await.unwrap();
         trail.iter().filter(|line| line.action == Action::Replay.as_str()).count()
     }
 }
@@ -118,13 +118,13 @@ async fn what_dies_again_meanwhile_is_not_replayed_twice() {
 
     let mut last = Progress::default();
     while let Some(progress) = walk.step().await.unwrap() {
-        assert!(progress.seen <= MANY as u64, "it came across an event again: {progress:?}");
+        assert!(progress.matched <= MANY as u64, "it came across an event again: {progress:?}");
         let fresh = place.with_status(Status::New, &ids).await;
         place.give_up(&fresh, &dead()).await;
         last = progress;
     }
 
-    assert_eq!(last, Progress { seen: MANY as u64, done: MANY as u64 });
+    assert_eq!(last, Progress { matched: MANY as u64, changed: MANY as u64 });
     for id in [&ids[0], &ids[MAX_BATCH], &ids[MANY - 1]] {
         assert_eq!(place.replays_of(id).await, 1, "{id}");
     }
@@ -143,7 +143,7 @@ async fn a_walk_that_is_cut_short_is_finished_by_another() {
     walk().step().await.unwrap();
 
     assert_eq!(place.with_status(Status::New, &ids).await, older, "the oldest come first");
-    assert_eq!(walk().run().await.unwrap(), (MANY - MAX_BATCH) as u64);
+    assert_eq!(walk().run().await.unwrap().changed, (MANY - MAX_BATCH) as u64);
     assert_eq!(place.with_status(Status::New, &ids).await, ids);
     for id in [&ids[0], &ids[MANY - 1]] {
         assert_eq!(place.replays_of(id).await, 1, "{id}");
@@ -160,7 +160,7 @@ async fn only_what_matches_is_touched() {
     let walk = place.admin().operate_matching(Action::Discard, filter);
     let discarded = walk.by("ana").unwrap().reason("sent by hand").unwrap().run().await.unwrap();
 
-    assert_eq!(discarded, 3);
+    assert_eq!(discarded, Progress { matched: 3, changed: 3 });
     assert!(place.store.event(&mails[0]).await.unwrap().is_none());
     assert_eq!(place.with_status(Status::Dead, &orders).await, orders);
     let trail = place.admin().trail(&mails[0]).await.unwrap();
@@ -178,7 +178,7 @@ async fn only_what_is_held_is_skipped() {
     place.give_up(&held_ones, &held).await;
     let mut walk = place.admin().operate_matching(Action::Skip, Filter::default());
 
-    assert_eq!(walk.step().await.unwrap(), Some(Progress { seen: 2, done: 2 }));
+    assert_eq!(walk.step().await.unwrap(), Some(Progress { matched: 2, changed: 2 }));
 
     assert_eq!(walk.step().await.unwrap(), None);
     assert_eq!(place.with_status(Status::Dead, &held_ones).await, held_ones);
@@ -193,7 +193,9 @@ async fn any_number_of_events_is_operated_on_each_once() {
 
     let replayed = place.admin().operate(Operation::replay(twice)).await.unwrap();
 
-    assert_eq!(replayed, ids);
+    assert_eq!(replayed.matched, MANY as u64);
+    let replayed: Vec<String> = replayed.changed.into_iter().map(|it| it.event_id).collect();
+    assert_eq!(replayed, ids.iter().map(ToString::to_string).collect::<Vec<_>>());
     assert_eq!(place.admin().count(&Filter::default()).await.unwrap(), 0);
     assert_eq!(place.replays_of(&ids[0]).await, 1);
 }
@@ -209,9 +211,21 @@ async fn where_nothing_matches_nothing_is_done() {
     assert_eq!(place.with_status(Status::New, &ids).await, ids);
 }
 
+#[tokio::test]
+async fn what_matched_and_was_not_changed_is_counted() {
+    let place = Place::new().await;
+    let ids = place.emit_dead(3, "mail.sent").await;
+
+    let skipped = place.admin().operate(Operation::skip(ids)).await.unwrap();
+    let unknown = place.admin().operate(Operation::skip([EventId::generate()])).await.unwrap();
+
+    assert_eq!(skipped, Operated { matched: 3, changed: Vec::new() });
+    assert_eq!(unknown, Operated::default());
+}
+
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn an_event_that_cannot_be_named_is_passed_by() {
+async fn an_event_whose_id_is_none_is_replayed_too() {
     let store = crate::SqliteStore::connect("sqlite::memory:").await.unwrap();
     store.migrate().await.unwrap();
     let foreign = "insert into outbox_event (event_id, event_type, payload, status, done_at)
@@ -219,7 +233,7 @@ async fn an_event_that_cannot_be_named_is_passed_by() {
     sqlx::query(foreign).execute(store.pool()).await.unwrap();
     let mut walk = Admin::new(store).operate_matching(Action::Replay, Filter::default());
 
-    assert_eq!(walk.step().await.unwrap(), Some(Progress { seen: 2, done: 1 }));
+    assert_eq!(walk.step().await.unwrap(), Some(Progress { matched: 2, changed: 2 }));
 
     assert_eq!(walk.step().await.unwrap(), None);
 }

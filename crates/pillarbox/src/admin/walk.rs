@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::id::Seq;
 use crate::point::point;
 use crate::store::{
     Action, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Status, Store,
+    Target,
 };
 
 /// An operation on everything that matches, page by page.
@@ -23,7 +25,7 @@ use crate::store::{
 /// # let admin = Admin::new(MemoryStore::new());
 /// let mut walk = admin.operate_matching(Action::Discard, Filter::default());
 /// while let Some(progress) = walk.step().await? {
-///     println!("{} of {} discarded", progress.done, progress.seen);
+///     println!("{} of {} discarded", progress.changed, progress.matched);
 /// }
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;
@@ -45,11 +47,10 @@ pub struct Walk {
 /// How far a walk has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Events that it has come across.
-    pub seen: u64,
-    /// Events that it was done to. The others were changed by someone else meanwhile, or have an
-    /// id that no [`EventId`](crate::EventId) can be.
-    pub done: u64,
+    /// Events that match and that it has come across.
+    pub matched: u64,
+    /// Events that it has changed. The others were changed by someone else meanwhile.
+    pub changed: u64,
 }
 
 impl Walk {
@@ -60,7 +61,7 @@ impl Walk {
         }
         Self {
             store,
-            operation: Operation::of(action, []),
+            operation: Operation::of(action, [] as [Seq; 0]),
             filter,
             after: None,
             end: None,
@@ -86,16 +87,16 @@ impl Walk {
         Ok(self)
     }
 
-    /// Goes to the end, and says how many events it was done to.
+    /// Goes to the end, and says how many events matched and how many were changed.
     ///
     /// # Errors
     /// What the store answers. What was done before stays done; run it again for the rest.
     ///
     /// # Cancel safety
     /// Each page is done whole or not at all; the later ones are not done.
-    pub async fn run(mut self) -> Result<u64> {
+    pub async fn run(mut self) -> Result<Progress> {
         while self.step().await?.is_some() {}
-        Ok(self.progress.done)
+        Ok(self.progress)
     }
 
     /// Does the next page, and says how far it has come; `None` at the end.
@@ -109,14 +110,13 @@ impl Walk {
     pub async fn step(&mut self) -> Result<Option<Progress>> {
         let page = self.page().await?;
         let Some(last) = page.last().map(DeadLetter::cursor) else { return Ok(None) };
-        let ids = page.iter().filter_map(|letter| letter.event_id.parse().ok());
-        self.operation.ids = ids.collect();
+        self.operation.targets = page.iter().map(|letter| Target::Seq(letter.seq)).collect();
         point!("operate.before"?);
-        let done = self.store.operate(&self.operation).await?;
+        let operated = self.store.operate(&self.operation).await?;
         point!("operate.after"?);
         self.after = Some(last);
-        self.progress.seen += page.len() as u64;
-        self.progress.done += done.len() as u64;
+        self.progress.matched += page.len() as u64;
+        self.progress.changed += operated.changed.len() as u64;
         Ok(Some(self.progress))
     }
 

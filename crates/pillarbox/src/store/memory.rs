@@ -19,8 +19,8 @@ use self::state::State;
 pub use self::tx::MemoryTx;
 use super::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
+    RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
@@ -192,12 +192,12 @@ impl Store for MemoryStore {
         Ok(self.state().count_dead(filter))
     }
 
-    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>> {
+    async fn operate(&self, operation: &Operation) -> Result<Operated> {
         operation.check()?;
         Ok(self.state().operate(operation, self.clock.now()))
     }
 
-    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
+    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
         Ok(self.state().trail(id))
     }
 

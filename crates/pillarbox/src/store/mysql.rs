@@ -22,8 +22,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor as _, MySql,
 
 use super::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
+    RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq};
@@ -278,11 +278,11 @@ impl Store for MysqlStore {
         admin::count_dead(self, filter).await
     }
 
-    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>> {
+    async fn operate(&self, operation: &Operation) -> Result<Operated> {
         admin::operate(self, operation).await
     }
 
-    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
+    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
         admin::trail(self, id).await
     }
 

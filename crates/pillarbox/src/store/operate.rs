@@ -183,13 +183,15 @@ impl DeadLetter {
 ///
 /// # Examples
 /// ```
-/// use pillarbox::EventId;
 /// use pillarbox::store::Operation;
+/// use pillarbox::{EventId, Seq};
 ///
 /// let replay = Operation::replay([EventId::new("invoice-7")?])
 ///     .by("ana")?
 ///     .reason("the mail server is back")?;
-/// assert_eq!(replay.ids.len(), 1);
+/// assert_eq!(replay.targets.len(), 1);
+///
+/// let skip = Operation::skip([Seq(42)]); // whatever its id looks like
 /// # Ok::<(), pillarbox::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,9 +199,51 @@ pub struct Operation {
     /// What.
     pub action: Action,
     /// To which events; more than [`MAX_BATCH`] are refused.
-    pub ids: Vec<EventId>,
+    pub targets: Vec<Target>,
     pub(super) by: Option<String>,
     pub(super) reason: Option<String>,
+}
+
+/// An event that an operation is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The event at this place in the table, as [`DeadLetter::seq`] has it. Another program may
+    /// have written an id that no [`EventId`] can be.
+    Seq(Seq),
+    /// The event with this id.
+    Id(EventId),
+}
+
+impl From<Seq> for Target {
+    fn from(seq: Seq) -> Self {
+        Self::Seq(seq)
+    }
+}
+
+impl From<EventId> for Target {
+    fn from(id: EventId) -> Self {
+        Self::Id(id)
+    }
+}
+
+/// What an operation came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operated {
+    /// How many of its targets are dead letters or held events. The others wait, are done, or do
+    /// not exist.
+    pub matched: u64,
+    /// The events that were changed. Those that matched and were not changed are not in the state
+    /// for it: a dead letter cannot be skipped.
+    pub changed: Vec<Changed>,
+}
+
+/// An event that an operation has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// Its place.
+    pub seq: Seq,
+    /// Its id, whatever stands in the row.
+    pub event_id: String,
 }
 
 /// What an operator can do to dead letters.
@@ -240,23 +284,40 @@ pub const FAILED_PERMANENT: &str = "outbox-failed-permanent";
 
 impl Operation {
     /// Makes dead and held events new again.
-    pub fn replay(ids: impl IntoIterator<Item = EventId>) -> Self {
-        Self::of(Action::Replay, ids)
+    pub fn replay(targets: impl IntoIterator<Item = impl Into<Target>>) -> Self {
+        Self::of(Action::Replay, targets)
     }
 
     /// Gives held events up, so that their keys go on.
-    pub fn skip(ids: impl IntoIterator<Item = EventId>) -> Self {
-        Self::of(Action::Skip, ids)
+    pub fn skip(targets: impl IntoIterator<Item = impl Into<Target>>) -> Self {
+        Self::of(Action::Skip, targets)
     }
 
     /// Deletes dead and held events.
-    pub fn discard(ids: impl IntoIterator<Item = EventId>) -> Self {
-        Self::of(Action::Discard, ids)
+    pub fn discard(targets: impl IntoIterator<Item = impl Into<Target>>) -> Self {
+        Self::of(Action::Discard, targets)
     }
 
     /// The action on these events.
-    pub fn of(action: Action, ids: impl IntoIterator<Item = EventId>) -> Self {
-        Self { action, ids: ids.into_iter().collect(), by: None, reason: None }
+    pub fn of(action: Action, targets: impl IntoIterator<Item = impl Into<Target>>) -> Self {
+        let targets = targets.into_iter().map(Into::into).collect();
+        Self { action, targets, by: None, reason: None }
+    }
+
+    /// The places that it names.
+    pub fn seqs(&self) -> impl Iterator<Item = Seq> {
+        self.targets.iter().filter_map(|target| match target {
+            Target::Seq(seq) => Some(*seq),
+            Target::Id(_) => None,
+        })
+    }
+
+    /// The ids that it names.
+    pub fn ids(&self) -> impl Iterator<Item = &EventId> {
+        self.targets.iter().filter_map(|target| match target {
+            Target::Seq(_) => None,
+            Target::Id(id) => Some(id),
+        })
     }
 
     /// Says in the audit who did it.
@@ -282,12 +343,12 @@ impl Operation {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for more than [`MAX_BATCH`] events.
     pub fn check(&self) -> Result<()> {
-        if self.ids.len() <= MAX_BATCH {
+        if self.targets.len() <= MAX_BATCH {
             return Ok(());
         }
         Err(Error::invalid(format!(
             "{} events in one operation, the limit is {MAX_BATCH}: split them",
-            self.ids.len()
+            self.targets.len()
         )))
     }
 

@@ -20,8 +20,8 @@ use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
 
 use super::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
+    RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq};
@@ -204,11 +204,11 @@ impl Store for SqliteStore {
         admin::count_dead(self, filter).await
     }
 
-    async fn operate(&self, operation: &Operation) -> Result<Vec<EventId>> {
+    async fn operate(&self, operation: &Operation) -> Result<Operated> {
         admin::operate(self, operation).await
     }
 
-    async fn trail(&self, id: &EventId) -> Result<Vec<AuditEntry>> {
+    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
         admin::trail(self, id).await
     }
 

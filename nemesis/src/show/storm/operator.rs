@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use pillarbox::Store;
 use pillarbox::store::{List, MAX_BATCH, Operation, Purge};
-use pillarbox::{EventId, Store};
 use tokio::task::JoinHandle;
 
 use crate::Result;
@@ -49,15 +49,14 @@ impl Operator {
     pub(super) async fn replay(&self) -> Result<usize> {
         let list = List { limit: u32::try_from(MAX_BATCH)?, ..List::default() };
         let dead = self.store.dead_letters(&list).await?;
-        let ids = dead.into_iter().map(|letter| EventId::new(letter.event_id));
-        let ids: Vec<EventId> = ids.collect::<pillarbox::Result<_>>()?;
-        for id in &ids {
-            self.log.note(&Entry::Replay { id: id.as_str() })?;
+        for letter in &dead {
+            self.log.note(&Entry::Replay { id: &letter.event_id })?;
         }
-        if ids.is_empty() {
+        if dead.is_empty() {
             return Ok(0);
         }
-        Ok(self.store.operate(&Operation::replay(ids)).await?.len())
+        let replay = Operation::replay(dead.into_iter().map(|letter| letter.seq));
+        Ok(self.store.operate(&replay).await?.changed.len())
     }
 
     /// Tells the log what the database has as done.

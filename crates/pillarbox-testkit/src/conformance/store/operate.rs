@@ -1,6 +1,8 @@
 //! Operate: what a human does about dead letters, and to which events it can be done.
 
-use pillarbox::store::{Action, MAX_BATCH, Operation, Status, StoredEvent};
+use pillarbox::store::{
+    Action, Changed, MAX_BATCH, Operated, Operation, Status, StoredEvent, Target,
+};
 use pillarbox::{ErrorKind, EventId, Timestamp, Token, Verdict};
 
 use super::audit::said;
@@ -44,7 +46,8 @@ pub async fn an_id_given_twice_counts_once<B: Backend>(backend: &B) {
         let asked = [id.clone(), id.clone(), id.clone()];
         let done = backend.store().operate(&Operation::of(action, asked)).await.unwrap();
 
-        assert_eq!(done, std::slice::from_ref(&id), "{action:?}");
+        assert_eq!(ids(&done), std::slice::from_ref(&id), "{action:?}");
+        assert_eq!(done.matched, 1, "{action:?}");
         assert_eq!(said(backend, &id).await.len(), 2, "{action:?}: giving up, and this");
         if action != Action::Discard {
             assert_eq!(token(backend, &id).await, Token(before.0 + 1));
@@ -62,7 +65,7 @@ pub async fn no_events_are_no_error<B: Backend>(backend: &B) {
         let unknown = EventId::generate();
         for asked in [vec![], vec![unknown.clone()]] {
             let done = backend.store().operate(&Operation::of(action, asked)).await.unwrap();
-            assert!(done.is_empty());
+            assert_eq!(done, Operated::default());
         }
         assert!(said(backend, &unknown).await.is_empty());
     }
@@ -92,7 +95,7 @@ pub async fn a_full_batch_goes_in_one_call<B: Backend>(backend: &B) {
 
     for action in [Action::Skip, Action::Replay] {
         let operation = Operation::of(action, ids.iter().cloned());
-        assert_eq!(backend.store().operate(&operation).await.unwrap().len(), MAX_BATCH);
+        assert_eq!(backend.store().operate(&operation).await.unwrap().changed.len(), MAX_BATCH);
     }
 
     assert_eq!(backend.store().stats().await.unwrap().new, MAX_BATCH as u64);
@@ -211,13 +214,49 @@ pub async fn an_operation_names_what_it_was_done_to<B: Backend>(backend: &B) {
     owner.settle(settlements.collect()).await;
 
     let operation = Operation::replay(ids.iter().cloned());
-    let mut done = backend.store().operate(&operation).await.unwrap();
+    let operated = backend.store().operate(&operation).await.unwrap();
 
+    let mut done = self::ids(&operated);
     done.sort();
     let mut expected: Vec<_> = ids.iter().step_by(3).cloned().collect();
     expected.sort();
     assert_eq!(done, expected);
-    assert!(backend.store().operate(&operation).await.unwrap().is_empty(), "once is enough");
+    assert_eq!(operated.matched, done.len() as u64);
+    let again = backend.store().operate(&operation).await.unwrap();
+    assert_eq!(again, Operated::default(), "once is enough");
+}
+
+/// An event is found by its `seq` like by its id, and counts once where it is named by both.
+pub async fn an_event_is_found_by_its_seq<B: Backend>(backend: &B) {
+    for action in ACTIONS {
+        let id = given_up(backend, held()).await;
+        let seq = backend.store().event(&id).await.unwrap().unwrap().seq;
+        let both = [Target::Seq(seq), Target::Id(id.clone()), Target::Seq(seq)];
+
+        let operated = backend.store().operate(&Operation::of(action, both)).await.unwrap();
+
+        let changed = vec![Changed { seq, event_id: id.to_string() }];
+        assert_eq!(operated, Operated { matched: 1, changed }, "{action:?}");
+        assert_eq!(said(backend, &id).await.len(), 2, "{action:?}: giving up, and this");
+        clear(backend, &Owner::of_all(backend).await, &id).await;
+    }
+}
+
+/// What is given up and not in the state for it has matched; anything else has not.
+pub async fn what_is_found_and_left_alone_is_counted<B: Backend>(backend: &B) {
+    let dead_one = given_up(backend, dead()).await;
+    let new_one = emit_one(backend, keyed("b")).await;
+    let asked = [dead_one.clone(), new_one, EventId::generate()];
+
+    let skipped = backend.store().operate(&Operation::skip(asked)).await.unwrap();
+
+    assert_eq!(skipped, Operated { matched: 1, changed: vec![] });
+    assert_eq!(status(backend, &dead_one).await, Some(Status::Dead));
+}
+
+/// The events that were changed.
+pub(super) fn ids(operated: &Operated) -> Vec<EventId> {
+    operated.changed.iter().map(|it| EventId::new(&it.event_id).unwrap()).collect()
 }
 
 /// An event of key `a` that was given up.
@@ -242,8 +281,11 @@ async fn changed<B: Backend>(backend: &B, action: Action) -> Vec<(Status, Option
         before.push(token(backend, id).await);
     }
 
-    let done = backend.store().operate(&Operation::of(action, ids.iter().cloned())).await.unwrap();
+    let operation = Operation::of(action, ids.iter().cloned());
+    let operated = backend.store().operate(&operation).await.unwrap();
 
+    assert_eq!(operated.matched, 2, "the dead one and the held one");
+    let done = self::ids(&operated);
     let mut changed = Vec::new();
     for ((id, state), token_before) in ids.iter().zip(states).zip(before) {
         let after = backend.store().event(id).await.unwrap();

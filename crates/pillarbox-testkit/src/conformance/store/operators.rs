@@ -12,6 +12,7 @@ use pillarbox::{ErrorKind, ErrorText, EventId, Result, Store, Verdict};
 use tokio::task::yield_now;
 
 use super::audit::said;
+use super::operate::ids;
 use crate::backend::Backend;
 use crate::conformance::claimer::{Claimer, store_apart};
 use crate::conformance::owner::{Owner, emit, id_of, keyed, status};
@@ -28,7 +29,8 @@ pub async fn two_replays_at_once_have_one_effect<B: Backend>(backend: &B) {
 
         let (first, second) = join(one.operate(&replay), two.operate(&replay)).await;
 
-        assert_eq!([first.unwrap(), second.unwrap()].concat(), std::slice::from_ref(&id));
+        let done = [first, second].map(|operated| ids(&operated.unwrap())).concat();
+        assert_eq!(done, std::slice::from_ref(&id));
         let stored = backend.store().event(&id).await.unwrap().unwrap();
         assert_eq!((stored.status, stored.token.0), (Status::New, before + 1));
         assert_eq!(said(backend, &id).await.len(), 2, "giving up, and one replay");
@@ -46,8 +48,12 @@ pub async fn operations_at_once_come_one_after_the_other<B: Backend>(backend: &B
         let (skipped, replayed, discarded) =
             join3(one.operate(&skip), two.operate(&replay), three.operate(&discard)).await;
 
-        let done = skipped.unwrap().len() + replayed.unwrap().len() + discarded.unwrap().len();
-        assert_eq!(said(backend, &id).await.len(), 1 + done, "each is noted, and nothing else");
+        let done = [skipped, replayed, discarded].map(|operated| ids(&operated.unwrap())).concat();
+        assert_eq!(
+            said(backend, &id).await.len(),
+            1 + done.len(),
+            "each is noted, and nothing else"
+        );
         assert_eq!(status(backend, &id).await, told(backend, &id).await.state());
     }
 }
@@ -191,9 +197,9 @@ async fn operates(store: &Arc<dyn Store>, action: Action, notes: &Mutex<Notes>) 
         let letters = store.dead_letters(&List::default()).await.unwrap();
         rounds += usize::from(are_over || !letters.is_empty());
         yield_now().await;
-        let ids = letters.into_iter().map(|letter| EventId::new(letter.event_id).unwrap());
-        let done = unless_busy(store.operate(&Operation::of(action, ids)).await);
-        notes.lock().unwrap().operations.extend(done.into_iter().map(|id| (action, id)));
+        let seqs = letters.into_iter().map(|letter| letter.seq);
+        let done = unless_busy(store.operate(&Operation::of(action, seqs)).await);
+        notes.lock().unwrap().operations.extend(ids(&done).into_iter().map(|id| (action, id)));
     }
 }
 

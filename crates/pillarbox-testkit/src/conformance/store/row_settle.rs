@@ -69,7 +69,7 @@ pub async fn a_verdict_after_the_lease_was_taken_changes_nothing<B: Backend>(bac
     }
 
     assert_eq!(status(backend, &id).await, Some(Status::New));
-    assert!(backend.store().trail(&id).await.unwrap().is_empty());
+    assert!(backend.store().trail(id.as_str()).await.unwrap().is_empty());
     assert_eq!(heir.judge(&taken[0], Verdict::Done).await, seqs(&taken));
 }
 
@@ -140,7 +140,7 @@ pub async fn a_repeated_verdict_applies_once<B: Backend>(backend: &B) {
 
     let stored = backend.store().event(&id).await.unwrap().unwrap();
     assert_eq!((stored.attempts, stored.token), (1, Token(rows[0].token.0 + 1)));
-    assert_eq!(backend.store().trail(&id).await.unwrap().len(), 1);
+    assert_eq!(backend.store().trail(id.as_str()).await.unwrap().len(), 1);
 }
 
 /// A verdict that stands twice in one call applies once, and is told of once.
@@ -154,7 +154,7 @@ pub async fn a_verdict_given_twice_applies_once<B: Backend>(backend: &B) {
 
     let stored = backend.store().event(&id).await.unwrap().unwrap();
     assert_eq!((stored.attempts, stored.token), (1, Token(rows[0].token.0 + 1)));
-    assert_eq!(backend.store().trail(&id).await.unwrap().len(), 1);
+    assert_eq!(backend.store().trail(id.as_str()).await.unwrap().len(), 1);
 }
 
 /// Lost rows do not keep the others' verdicts from being written.
@@ -266,6 +266,6 @@ type Said = (String, u32, Option<String>);
 async fn left<B: Backend>(backend: &B, id: &EventId) -> (Option<StoredEvent>, Vec<Said>) {
     let store = backend.store();
     let said = |entry: AuditEntry| (entry.action, entry.attempts, entry.error);
-    let trail = store.trail(id).await.unwrap().into_iter().map(said).collect();
+    let trail = store.trail(id.as_str()).await.unwrap().into_iter().map(said).collect();
     (store.event(id).await.unwrap(), trail)
 }

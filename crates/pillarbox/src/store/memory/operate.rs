@@ -1,5 +1,7 @@
 //! What an operator and upkeep do on the memory store.
 
+use std::collections::BTreeSet;
+
 use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
@@ -7,8 +9,8 @@ use crate::error::Result;
 use crate::id::{EventId, Seq};
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
-    Action, AuditEntry, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
-    PurgeKind, Status, StoredEvent,
+    Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
+    Operation, Purge, PurgeKind, Status, StoredEvent,
 };
 
 impl State {
@@ -37,14 +39,19 @@ impl State {
         self.events.values().filter(|event| matches(event, filter)).count() as u64
     }
 
-    pub(super) fn operate(&mut self, operation: &Operation, now: Timestamp) -> Vec<EventId> {
-        let mut done = Vec::new();
-        for id in &operation.ids {
-            let Some(seq) = self.ids.get(id).copied() else { continue };
-            let Some(event) = self.events.get_mut(&seq) else { continue };
+    pub(super) fn operate(&mut self, operation: &Operation, now: Timestamp) -> Operated {
+        let named = operation.ids().filter_map(|id| self.ids.get(id).copied());
+        let seqs: BTreeSet<Seq> = operation.seqs().chain(named).collect();
+        let mut operated = Operated::default();
+        for seq in seqs {
+            let Some(event) = self.events.get_mut(&seq).filter(|event| event.is_dead()) else {
+                continue;
+            };
+            operated.matched += 1;
             if !operation.action.fits(event.status) {
                 continue;
             }
+            let id = event.envelope.event_id().clone();
             let entry = AuditEntry {
                 by: operation.by.clone(),
                 reason: operation.reason.clone(),
@@ -58,14 +65,14 @@ impl State {
                 }
                 Action::Discard => self.remove(seq),
             }
-            self.audit.push((id.clone(), entry));
-            done.push(id.clone());
+            operated.changed.push(Changed { seq, event_id: id.to_string() });
+            self.audit.push((id, entry));
         }
-        done
+        operated
     }
 
-    pub(super) fn trail(&self, id: &EventId) -> Vec<AuditEntry> {
-        let entries = self.audit.iter().filter(|(of, _)| of == id).map(|(_, entry)| entry);
+    pub(super) fn trail(&self, id: &str) -> Vec<AuditEntry> {
+        let entries = self.audit.iter().filter(|(of, _)| of.as_str() == id).map(|(_, entry)| entry);
         let mut newest: Vec<_> = entries.rev().take(MAX_BATCH).cloned().collect();
         newest.reverse();
         newest

@@ -1,7 +1,5 @@
 //! What operators and upkeep ask for.
 
-use std::collections::HashSet;
-
 use serde_json::Value;
 use sqlx::{MySql, QueryBuilder, Row as _, mysql::MySqlRow};
 
@@ -14,8 +12,8 @@ use crate::id::{EventId, Seq, ShardId, Token};
 use crate::point::point;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
-    Action, AuditEntry, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
-    PurgeKind, Status, StoredEvent,
+    Action, AuditEntry, Changed, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
+    Operation, Purge, PurgeKind, Status, StoredEvent,
 };
 
 pub(super) async fn dead_letters(store: &MysqlStore, list: &List) -> Result<Vec<DeadLetter>> {
@@ -110,22 +108,28 @@ fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
     })
 }
 
-pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result<Vec<EventId>> {
+pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result<Operated> {
     operation.check()?;
-    let (pick, change) = match operation.action {
-        Action::Replay => (sql::PICK_DEAD, sql::REPLAY),
-        Action::Skip => (sql::PICK_HELD, sql::SKIP),
-        Action::Discard => (sql::PICK_DEAD, sql::DISCARD),
+    let change = match operation.action {
+        Action::Replay => sql::REPLAY,
+        Action::Skip => sql::SKIP,
+        Action::Discard => sql::DISCARD,
     };
-    let ids: HashSet<&str> = operation.ids.iter().map(EventId::as_str).collect();
-    let ids: Value = ids.into_iter().collect();
     let mut tx = store.begin().await?;
+    let mut named: Vec<i64> = operation.seqs().map(|seq| seq.0).collect();
+    let ids: Value = operation.ids().map(EventId::as_str).collect();
     let places_of = sqlx::query_scalar(store.sql(sql::PLACES)).bind(ids.to_string());
     let found: Vec<i64> = places_of.fetch_all(&mut *tx).await?;
-    let picked = sqlx::query_as(store.sql(pick)).bind(places(found));
-    let picked: Vec<(i64, String)> = picked.fetch_all(&mut *tx).await?;
-    let (seqs, mut done): (Vec<i64>, HashSet<String>) = picked.into_iter().unzip();
-    let seqs = places(seqs);
+    named.extend(found);
+    let rows = sqlx::query(store.sql(sql::PICK)).bind(places(named)).fetch_all(&mut *tx).await?;
+    let mut operated = Operated { matched: rows.len() as u64, changed: Vec::new() };
+    for row in rows {
+        if operation.action.fits(status(&row)?) {
+            let (seq, event_id) = (Seq(row.try_get("seq")?), row.try_get("event_id")?);
+            operated.changed.push(Changed { seq, event_id });
+        }
+    }
+    let seqs = places(operated.changed.iter().map(|it| it.seq.0).collect());
     sqlx::query(store.sql(sql::NOTE))
         .bind(operation.action.as_str())
         .bind(operation.extra())
@@ -135,13 +139,13 @@ pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result
     sqlx::query(store.sql(change)).bind(&seqs).execute(&mut *tx).await?;
     point!("operate.inside"?);
     tx.commit().await?;
-    Ok(operation.ids.iter().filter(|id| done.remove(id.as_str())).cloned().collect())
+    Ok(operated)
 }
 
-pub(super) async fn trail(store: &MysqlStore, id: &EventId) -> Result<Vec<AuditEntry>> {
+pub(super) async fn trail(store: &MysqlStore, id: &str) -> Result<Vec<AuditEntry>> {
     let mut call = store.call().await?;
     let rows = sqlx::query(store.sql(sql::TRAIL))
-        .bind(id.as_str())
+        .bind(id)
         .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
         .fetch_all(&mut *call)
         .await;
@@ -215,9 +219,10 @@ async fn purge_any(store: &MysqlStore, purge: &Purge) -> Result<u64> {
     Ok(purged.rows_affected())
 }
 
-/// As a statement unpacks them; in order, as everyone who locks rows.
+/// As a statement unpacks them; in order, as everyone who locks rows, and each once.
 fn places(mut seqs: Vec<i64>) -> String {
     seqs.sort_unstable();
+    seqs.dedup();
     Value::from(seqs).to_string()
 }
 

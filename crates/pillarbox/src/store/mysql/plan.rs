@@ -48,7 +48,7 @@ const HOT: &[Hot] = &[
     (claim::SETTLE_ROWS_DELETE, &[ROWS, OWNER], &[SEQ]),
     (claim::SETTLE_ROWS_MARK, &[VERDICTS, OWNER], &[SEQ]),
     (admin::PLACES, &[IDS], &[ID]),
-    (admin::PICK_DEAD, &[SEQS], &[SEQ]),
+    (admin::PICK, &[SEQS], &[SEQ]),
     (admin::REPLAY, &[SEQS], &[SEQ]),
     (admin::DISCARD, &[SEQS], &[SEQ]),
     (admin::LOOK_FINAL, &["1", "0", "500"], &[FINAL]),

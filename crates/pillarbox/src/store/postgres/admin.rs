@@ -1,7 +1,5 @@
 //! What operators and upkeep ask for.
 
-use std::collections::HashSet;
-
 use sqlx::{Postgres, QueryBuilder, postgres::PgRow};
 use time::OffsetDateTime;
 
@@ -14,8 +12,8 @@ use crate::id::{EventId, Seq, ShardId, Token};
 use crate::point::point;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
-    Action, AuditEntry, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
-    PurgeKind, StoredEvent,
+    Action, AuditEntry, Changed, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
+    Operation, Purge, PurgeKind, StoredEvent,
 };
 
 pub(super) async fn dead_letters(store: &PostgresStore, list: &List) -> Result<Vec<DeadLetter>> {
@@ -99,33 +97,52 @@ fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
     })
 }
 
-pub(super) async fn operate(store: &PostgresStore, operation: &Operation) -> Result<Vec<EventId>> {
+pub(super) async fn operate(store: &PostgresStore, operation: &Operation) -> Result<Operated> {
     operation.check()?;
     let statement = match operation.action {
         Action::Replay => sql::REPLAY,
         Action::Skip => sql::SKIP,
         Action::Discard => sql::DISCARD,
     };
-    let ids: Vec<&str> = operation.ids.iter().map(EventId::as_str).collect();
+    let seqs = places(store, operation).await?;
     let mut link = store.link(&store.pool).await?;
-    let done: Vec<String> = sqlx::query_scalar(store.sql(statement))
+    let row = sqlx::query(store.sql(statement))
         .persistent(store.named)
-        .bind(ids)
+        .bind(seqs)
         .bind(operation.action.as_str())
         .bind(operation.extra())
-        .fetch_all(&mut *link)
+        .fetch_one(&mut *link)
         .await?;
     link.end().await?;
-    // In the order they were asked for, each once.
-    let mut done: HashSet<String> = done.into_iter().collect();
-    Ok(operation.ids.iter().filter(|id| done.remove(id.as_str())).cloned().collect())
+    let mut columns = Columns::of(&row);
+    let matched: i64 = columns.next()?;
+    let (seqs, ids): (Vec<i64>, Vec<String>) = (columns.next()?, columns.next()?);
+    let changed = |(seq, event_id)| Changed { seq: Seq(seq), event_id };
+    Ok(Operated {
+        matched: u64::try_from(matched).unwrap_or(0),
+        changed: seqs.into_iter().zip(ids).map(changed).collect(),
+    })
 }
 
-pub(super) async fn trail(store: &PostgresStore, id: &EventId) -> Result<Vec<AuditEntry>> {
+/// Where the events of an operation are.
+async fn places(store: &PostgresStore, operation: &Operation) -> Result<Vec<i64>> {
+    let mut seqs: Vec<i64> = operation.seqs().map(|seq| seq.0).collect();
+    let ids: Vec<&str> = operation.ids().map(EventId::as_str).collect();
+    if !ids.is_empty() {
+        let query = sqlx::query_scalar(store.sql(sql::PLACES)).persistent(store.named).bind(ids);
+        let mut link = store.link(&store.pool).await?;
+        let found: Vec<i64> = query.fetch_all(&mut *link).await?;
+        link.end().await?;
+        seqs.extend(found);
+    }
+    Ok(seqs)
+}
+
+pub(super) async fn trail(store: &PostgresStore, id: &str) -> Result<Vec<AuditEntry>> {
     let mut link = store.link(&store.pool).await?;
     let rows = sqlx::query(store.sql(sql::TRAIL))
         .persistent(store.named)
-        .bind(id.as_str())
+        .bind(id)
         .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
         .fetch_all(&mut *link)
         .await?;

@@ -146,6 +146,7 @@ impl Place {
             hot("PURGE_DEAD", admin::PURGE_DEAD, "1, 500".to_owned(), DEAD_BY_TIME),
             hot("STATS", admin::STATS, String::new(), PENDING_AND_DEAD),
             hot("TYPE_STATS", admin::TYPE_STATS, "100".to_owned(), PENDING_AND_DEAD),
+            hot("REPLAY", admin::REPLAY, "array[1, 2], 'x', null".to_owned(), DEAD_BY_SEQ),
             hot("COUNT_DEAD", admin::COUNT_DEAD, String::new(), DEAD_BY_TIME),
         ]
     }

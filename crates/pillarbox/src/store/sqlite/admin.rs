@@ -1,7 +1,5 @@
 //! What operators and upkeep ask for.
 
-use std::collections::HashSet;
-
 use sqlx::Sqlite;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
@@ -9,6 +7,7 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use super::SqliteStore;
 use super::migrate::mode;
 use super::read::Columns;
+use super::settle::json;
 use super::sql::admin as sql;
 use crate::clock::{Timestamp, micros};
 use crate::error::Result;
@@ -16,8 +15,8 @@ use crate::id::{EventId, Seq, ShardId};
 use crate::point::point;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
-    Action, AuditEntry, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operation, Purge,
-    PurgeKind, StoredEvent,
+    Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
+    Operation, Purge, PurgeKind, StoredEvent,
 };
 
 pub(super) async fn dead_letters(store: &SqliteStore, list: &List) -> Result<Vec<DeadLetter>> {
@@ -105,32 +104,46 @@ fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     })
 }
 
-pub(super) async fn operate(store: &SqliteStore, operation: &Operation) -> Result<Vec<EventId>> {
+pub(super) async fn operate(store: &SqliteStore, operation: &Operation) -> Result<Operated> {
     operation.check()?;
-    let (note, change) = match operation.action {
-        Action::Replay => (sql::NOTE_DEAD, sql::REPLAY),
-        Action::Skip => (sql::NOTE_HELD, sql::SKIP),
-        Action::Discard => (sql::NOTE_DEAD, sql::DISCARD),
+    let change = match operation.action {
+        Action::Replay => sql::REPLAY,
+        Action::Skip => sql::SKIP,
+        Action::Discard => sql::DISCARD,
     };
-    let ids: Vec<&str> = operation.ids.iter().map(EventId::as_str).collect();
-    let ids = serde_json::to_string(&ids).expect("texts only");
     let mut tx = store.begin().await?;
-    let noted: Vec<String> = sqlx::query_scalar(store.sql(note))
-        .bind(&ids)
+    let mut named: Vec<Seq> = operation.seqs().collect();
+    let ids: Vec<&str> = operation.ids().map(EventId::as_str).collect();
+    let ids = serde_json::to_string(&ids).expect("texts only");
+    let places_of = sqlx::query_scalar(store.sql(sql::PLACES)).bind(ids);
+    let found: Vec<i64> = places_of.fetch_all(&mut *tx).await?;
+    named.extend(found.into_iter().map(Seq));
+    let rows = sqlx::query(store.sql(sql::PICK)).bind(json(&named)).fetch_all(&mut *tx).await?;
+    let mut operated = Operated { matched: rows.len() as u64, changed: Vec::new() };
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        let (seq, status) = (Seq(columns.next()?), columns.status()?);
+        if operation.action.fits(status) {
+            let event_id = columns.text()?.unwrap_or_default();
+            operated.changed.push(Changed { seq, event_id });
+        }
+    }
+    let seqs = json(&operated.changed.iter().map(|it| it.seq).collect::<Vec<_>>());
+    sqlx::query(store.sql(sql::NOTE))
+        .bind(&seqs)
         .bind(operation.action.as_str())
         .bind(operation.extra())
-        .fetch_all(&mut *tx)
+        .execute(&mut *tx)
         .await?;
-    sqlx::query(store.sql(change)).bind(&ids).execute(&mut *tx).await?;
+    sqlx::query(store.sql(change)).bind(&seqs).execute(&mut *tx).await?;
     point!("operate.inside"?);
     tx.commit().await?;
-    let mut noted: HashSet<String> = noted.into_iter().collect();
-    Ok(operation.ids.iter().filter(|id| noted.remove(id.as_str())).cloned().collect())
+    Ok(operated)
 }
 
-pub(super) async fn trail(store: &SqliteStore, id: &EventId) -> Result<Vec<AuditEntry>> {
+pub(super) async fn trail(store: &SqliteStore, id: &str) -> Result<Vec<AuditEntry>> {
     let rows = sqlx::query(store.sql(sql::TRAIL))
-        .bind(id.as_str())
+        .bind(id)
         .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
         .fetch_all(&store.pool)
         .await?;
@@ -216,7 +229,7 @@ mod tests {
         sqlx::raw_sql(foreign).execute(&store.pool).await.unwrap();
 
         let letters = store.dead_letters(&List::default()).await.unwrap();
-        let trail = store.trail(&EventId::new("a").unwrap()).await.unwrap();
+        let trail = store.trail("a").await.unwrap();
         let breakdown = store.breakdown().await.unwrap();
 
         let said: Vec<_> = letters.iter().map(|it| (it.status, it.event_type.as_str())).collect();

@@ -41,22 +41,12 @@ straight_join {p}outbox_event e force index (primary) on e.seq = v.seq"
     };
 }
 
-/// Locks the rows that an operation fits.
-macro_rules! pick {
-    ($statuses:literal) => {
-        concat!(
-            "select e.seq, e.event_id
+/// Locks the dead letters and held events among them.
+pub(in super::super) const PICK: &str = "
+select e.seq, e.event_id, e.status
 from (select j.seq from json_table(?, '$[*]' columns (seq bigint path '$')) j) v
-straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.status in ",
-            $statuses,
-            " for update"
-        )
-    };
-}
-
-pub(in super::super) const PICK_DEAD: &str = pick!("(3, 4)");
-
-pub(in super::super) const PICK_HELD: &str = pick!("(4)");
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.status in (3, 4)
+for update";
 
 /// What an operator does is noted before it is done: the row still has its attempts.
 pub(in super::super) const NOTE: &str = concat!(

@@ -19,25 +19,45 @@ pub(in super::super) const COUNT_DEAD: &str =
 /// A list that a person waits for gives up before the person does.
 pub(in super::super) const BE_BRIEF: &str = "set local statement_timeout = '10s'";
 
-/// In order of their places, as everyone who locks rows: so nobody waits in a circle.
+/// Where events are: an operation finds its rows by `seq`.
+pub(in super::super) const PLACES: &str =
+    "select seq from {p}outbox_event where event_id = any($1)";
+
+/// In order of their places, as everyone who locks rows: so nobody waits in a circle. The sum leads
+/// the planner to the index by `seq`, as with the pending rows.
 macro_rules! picked {
     ($statuses:literal) => {
         concat!(
             "
-with picked as materialized (
-    select e.event_id, e.attempts
+with found as materialized (
+    select e.event_id, e.status, e.attempts
     from {p}outbox_event e
     where (select set_config('lock_timeout', '3s', true)) is not null
-      and e.event_id = any($1) and e.status in ",
-            $statuses,
-            "
+      and e.seq = any($1) and e.status + 0 in (3, 4)
     order by e.ctid
     for update
+), picked as (
+    select event_id, attempts from found where status in ",
+            $statuses,
+            "
 ), noted as (
     insert into {p}outbox_audit (event_id, action, attempts, extra)
     select event_id, $2, attempts, $3::json from picked
-)"
+), changed as ("
         )
+    };
+}
+
+/// How many were found, and which were changed.
+macro_rules! operated {
+    () => {
+        "
+    returning e.seq, e.event_id
+)
+select
+    (select count(*) from found),
+    array(select seq from changed order by seq, event_id),
+    array(select event_id from changed order by seq, event_id)"
     };
 }
 
@@ -45,31 +65,31 @@ with picked as materialized (
 pub(in super::super) const REPLAY: &str = concat!(
     picked!("(3, 4)"),
     "
-update {p}outbox_event e
-set status = 0, attempts = 0, crashes = 0, available_at = clock_timestamp(), done_at = null,
-    locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
-from picked
-where e.event_id = picked.event_id
-returning e.event_id"
+    update {p}outbox_event e
+    set status = 0, attempts = 0, crashes = 0, available_at = clock_timestamp(), done_at = null,
+        locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
+    from picked
+    where e.event_id = picked.event_id",
+    operated!()
 );
 
 pub(in super::super) const SKIP: &str = concat!(
     picked!("(4)"),
     "
-update {p}outbox_event e
-set status = 3, lock_token = e.lock_token % 2147483647 + 1
-from picked
-where e.event_id = picked.event_id
-returning e.event_id"
+    update {p}outbox_event e
+    set status = 3, lock_token = e.lock_token % 2147483647 + 1
+    from picked
+    where e.event_id = picked.event_id",
+    operated!()
 );
 
 pub(in super::super) const DISCARD: &str = concat!(
     picked!("(3, 4)"),
     "
-delete from {p}outbox_event e
-using picked
-where e.event_id = picked.event_id
-returning e.event_id"
+    delete from {p}outbox_event e
+    using picked
+    where e.event_id = picked.event_id",
+    operated!()
 );
 
 pub(in super::super) const TRAIL: &str = "

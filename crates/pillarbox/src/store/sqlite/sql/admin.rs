@@ -43,42 +43,39 @@ pub(in super::super) const DEAD_LETTERS_OLDEST_FIRST: &str =
 
 pub(in super::super) const COUNT_DEAD: &str = concat!("select count(*)", given_up!());
 
-/// What an operator does is noted before it is done: the row still has its attempts. Runs inside
-/// `begin immediate`, so that the statement that follows finds the same rows.
-macro_rules! note {
-    ($statuses:literal) => {
-        concat!(
-            "
+/// Where events are: an operation finds its rows by `seq`.
+pub(in super::super) const PLACES: &str =
+    "select seq from {p}outbox_event where event_id in (select value from json_each(?1))";
+
+/// Runs inside `begin immediate`, so that the statements that follow find the same rows.
+pub(in super::super) const PICK: &str = "
+select seq, status, event_id
+from {p}outbox_event
+where seq in (select value from json_each(?1)) and status in (3, 4)
+order by seq";
+
+/// What an operator does is noted before it is done: the row still has its attempts.
+pub(in super::super) const NOTE: &str = "
 insert into {p}outbox_audit (event_id, action, attempts, extra)
 select event_id, ?2, attempts, ?3
 from {p}outbox_event
-where event_id in (select value from json_each(?1)) and status in ",
-            $statuses,
-            "
-returning event_id"
-        )
-    };
-}
-
-pub(in super::super) const NOTE_DEAD: &str = note!("(3, 4)");
-
-pub(in super::super) const NOTE_HELD: &str = note!("(4)");
+where seq in (select value from json_each(?1))";
 
 /// The token grows, so that a verdict still under way cannot swallow the replay.
 pub(in super::super) const REPLAY: &str = "
 update {p}outbox_event
 set status = 0, attempts = 0, crashes = 0, available_at = {now}, done_at = null,
     locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 + 1
-where event_id in (select value from json_each(?1)) and status in (3, 4)";
+where seq in (select value from json_each(?1))";
 
 pub(in super::super) const SKIP: &str = "
 update {p}outbox_event
 set status = 3, lock_token = lock_token % 2147483647 + 1
-where event_id in (select value from json_each(?1)) and status = 4";
+where seq in (select value from json_each(?1))";
 
 pub(in super::super) const DISCARD: &str = "
 delete from {p}outbox_event
-where event_id in (select value from json_each(?1)) and status in (3, 4)";
+where seq in (select value from json_each(?1))";
 
 pub(in super::super) const TRAIL: &str = "
 select action, attempts, error, extra, at
