@@ -13,7 +13,8 @@ use pillarbox::store::{
 };
 use pillarbox::tx::{Insert, Tx as _};
 use pillarbox::{
-    Envelope, ErrorKind, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Tables, Verdict,
+    Envelope, ErrorKind, EventId, Key, MysqlStore, Outbox, OwnerId, Seq, ShardId, Store, Tables,
+    Verdict,
 };
 use pillarbox_testkit::fake::cut;
 use pillarbox_testkit::{Backend, Hold, MysqlBackend, run};
@@ -38,6 +39,7 @@ on_mysql! {
     a_settle_that_waits_stops_no_emit,
     a_settle_gives_up_a_lock_it_cannot_have,
     an_emit_of_any_size_closes_no_statement,
+    a_user_without_ddl_rights_migrates_up_to_date_tables,
 }
 
 /// What is sent after a statement was closed waits 40 ms for the server's acknowledgement.
@@ -197,6 +199,34 @@ async fn a_settle_gives_up_a_lock_it_cannot_have(backend: &MysqlBackend) {
     lock.commit().await;
     let settled = relay.settle([(&rows[0], Verdict::Done)].into_iter()).await.unwrap();
     assert_eq!(settled, [rows[0].seq]);
+}
+
+/// An application's user may change rows, not tables. What it cannot do, it says how to get done.
+async fn a_user_without_ddl_rights_migrates_up_to_date_tables(backend: &MysqlBackend) {
+    let (user, database) = (OwnerId::generate(), backend.database());
+    let grants = format!(
+        "create user '{user}'; grant select, insert, update, delete on {database}.* to '{user}'"
+    );
+    backend.run(&grants).await.unwrap();
+    let options = (*backend.sqlx_pool().connect_options()).clone().username(user.as_str());
+    let store = MysqlStore::new(MySqlPoolOptions::new().connect_lazy_with(options));
+
+    let current = store.migrate().await;
+    let layout = store.layout().await;
+    let marked = store.mark_seq().await;
+    backend.run("update outbox_setting set newest_seq = 7").await.unwrap();
+    let behind = store.layout().await;
+    backend.run("delete from outbox_migration").await.unwrap();
+    let outdated = store.migrate().await;
+    backend.run(&format!("drop user '{user}'")).await.unwrap();
+
+    current.unwrap();
+    layout.unwrap();
+    marked.unwrap();
+    assert_eq!(behind.unwrap_err().kind(), ErrorKind::Configuration);
+    let refused = outdated.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Schema, "{refused}");
+    assert!(refused.to_string().contains("run `migrate` once as"), "{refused}");
 }
 
 /// A relay's part of the protocol, by hand.

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use pillarbox::store::{Lease, Read, Renewal};
-use pillarbox::{Inbox, OwnerId, PayloadHash, PostgresStore, Result, Store};
-use pillarbox_testkit::{PostgresBackend, run};
+use pillarbox::{ErrorKind, Inbox, OwnerId, PayloadHash, PostgresStore, Result, Store};
+use pillarbox_testkit::{Backend, PostgresBackend, run};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 
@@ -26,6 +26,7 @@ on_postgres! {
     events_are_read_on_the_pool_that_is_named_for_them,
     a_business_pool_that_is_used_up_costs_neither_lease_nor_events,
     an_inbox_behind_a_pooler_names_no_statement,
+    a_role_without_ddl_rights_migrates_up_to_date_tables,
 }
 
 /// A pool like the case's own, of one connection.
@@ -93,4 +94,35 @@ async fn an_inbox_behind_a_pooler_names_no_statement(backend: &PostgresBackend) 
             sqlx::query_scalar(named).persistent(false).fetch_one(&mut *tx).await.unwrap();
         assert_eq!(named, names);
     }
+}
+
+/// An application's role may change rows, not tables. What it cannot do, it says how to get done.
+async fn a_role_without_ddl_rights_migrates_up_to_date_tables(backend: &PostgresBackend) {
+    let role = backend.schema();
+    let grants = format!(
+        "create role {role} login; grant usage on schema {role} to {role};
+        grant select, insert, update, delete on all tables in schema {role} to {role}"
+    );
+    backend.run(&grants).await.unwrap();
+    let options = (*backend.sqlx_pool().connect_options()).clone().username(role);
+    let store = PostgresStore::new(PgPoolOptions::new().connect_lazy_with(options));
+
+    let current = store.migrate().await;
+    let layout = store.layout().await;
+    let unmarked = store.mark_seq().await;
+    backend.run(&format!("grant select on sequence outbox_event_seq_seq to {role}")).await.unwrap();
+    backend.run("update outbox_setting set newest_seq = 7").await.unwrap();
+    let behind = store.layout().await;
+    backend.run("delete from outbox_migration").await.unwrap();
+    let outdated = store.migrate().await;
+    store.pool().close().await;
+    backend.run(&format!("drop owned by {role}; drop role {role}")).await.unwrap();
+
+    current.unwrap();
+    layout.unwrap();
+    unmarked.unwrap();
+    assert_eq!(behind.unwrap_err().kind(), ErrorKind::Configuration, "it may look now");
+    let refused = outdated.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Schema, "{refused}");
+    assert!(refused.to_string().contains("run `migrate` once as"), "{refused}");
 }

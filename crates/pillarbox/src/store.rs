@@ -73,8 +73,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Creates or updates the tables. Safe from many processes at once, and after a kill.
     async fn migrate(&self) -> Result<()>;
 
-    /// Checks that the tables are there, fit this library, and can be written.
+    /// Checks that the tables are there, fit this library, and can be written, and that `seq` is
+    /// not behind what was [marked](Self::mark_seq): then it is refused with
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration), and the message has the
+    /// statement that sets it right. Where the database does not tell how far it has counted, that
+    /// is not checked.
     async fn layout(&self) -> Result<Layout>;
+
+    /// Persists how far `seq` has come, if that is further than before. The relay that purges calls
+    /// it with every round; a writer never does.
+    async fn mark_seq(&self) -> Result<()>;
 
     /// Sets how rows are claimed and ordered. Refused with
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) while an owner's lease lives;

@@ -308,6 +308,7 @@ macro_rules! store_conformance {
             }
             migrate {
                 migrating_again_changes_nothing,
+                migrating_again_waits_for_nobody,
                 ten_at_once_succeed,
                 missing_tables_are_a_schema_error,
                 newer_tables_are_a_schema_error,
@@ -329,6 +330,7 @@ macro_rules! store_conformance {
             seq {
                 seq_grows_with_every_insert,
                 a_deleted_seq_is_never_used_again,
+                a_seq_that_was_set_back_is_refused,
             }
             payload {
                 any_event_comes_back_as_it_went,

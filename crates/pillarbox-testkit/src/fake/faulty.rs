@@ -177,6 +177,10 @@ impl Store for FaultyStore {
         self.inner.layout().await
     }
 
+    async fn mark_seq(&self) -> Result<()> {
+        self.inner.mark_seq().await
+    }
+
     async fn configure(&self, mode: &Mode) -> Result<()> {
         self.inner.configure(mode).await
     }

@@ -94,6 +94,8 @@ create table if not exists {p}outbox_setting (
     claim varchar(16) not null,
     shards smallint not null,
     ordered varchar(16) not null,
+    -- How far `seq` had come when it was last looked at: a counter behind it was set back.
+    newest_seq bigint not null default 0,
     constraint {p}outbox_setting_is_one check (id = 1)
 ) engine = innodb character set utf8mb4 collate {nopad};
 insert ignore into {p}outbox_setting (id, claim, shards, ordered) values (1, 'shards', 64, 'key');

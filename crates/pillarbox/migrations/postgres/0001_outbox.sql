@@ -77,7 +77,9 @@ create table {p}outbox_setting (
     id smallint primary key check (id = 1),
     claim varchar(16) not null,
     shards smallint not null,
-    ordered varchar(16) not null
+    ordered varchar(16) not null,
+    -- How far `seq` had come when it was last looked at: a sequence behind it was set back.
+    newest_seq bigint not null default 0
 );
 insert into {p}outbox_setting (id, claim, shards, ordered) values (1, 'shards', 64, 'key');
 

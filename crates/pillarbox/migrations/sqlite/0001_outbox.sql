@@ -81,7 +81,9 @@ create table {p}outbox_setting (
     id integer primary key check (id = 1),
     claim text not null,
     shards integer not null,
-    ordered text not null
+    ordered text not null,
+    -- How far `seq` had come when it was last looked at: a counter behind it was set back.
+    newest_seq integer not null default 0
 ) strict;
 insert into {p}outbox_setting (id, claim, shards, ordered) values (1, 'shards', 1, 'key');
 

@@ -111,6 +111,10 @@ impl Store for MemoryStore {
         Ok(Layout { shards: self.shards, mode: self.state().mode })
     }
 
+    async fn mark_seq(&self) -> Result<()> {
+        Ok(())
+    }
+
     async fn configure(&self, mode: &Mode) -> Result<()> {
         self.state().configure(*mode, self.clock.now())
     }

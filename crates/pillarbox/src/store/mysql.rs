@@ -33,7 +33,13 @@ use crate::table::{TablePrefix, Tables};
 /// Keeps events in MariaDB 10.6 or newer, or in MySQL 8.0.17 or newer.
 ///
 /// The tables are in the database that the URL names. TiDB is refused: nothing of this was tried
-/// on it. The binary log, where there is one, must be `MIXED` or `ROW`.
+/// on it. The binary log, where there is one, must be `MIXED` or `ROW`. Where several servers take
+/// writes (Galera, group replication in multi-primary mode), all writers of events must use the same
+/// one: `seq` grows on each server by itself, so that order per key would be lost.
+///
+/// # Rights
+/// A user needs `select`, `insert`, `update` and `delete` on the tables. The right to create tables and
+/// procedures is needed only while [`migrate`](Store::migrate) has something to do.
 ///
 /// # Transactions that the server ends
 /// A deadlock or a DDL statement ends a transaction, and what follows commits by itself. An emit
@@ -73,12 +79,14 @@ pub struct MysqlStore {
 /// refuse a row that changed under a snapshot, where READ COMMITTED is to look at it anew. A session
 /// that falls silent with locks in its hands is ended by the server, or nobody could take over from
 /// a machine that is frozen or cut off until the network notices, which may take hours; MySQL knows
-/// no idle transactions, only idle sessions.
+/// no idle transactions, only idle sessions. MySQL keeps statistics of a table for a day, its counter
+/// among them, unless it is told not to.
 const SESSION: &str = "
 set session transaction isolation level read committed;
 set session autocommit = 1, innodb_lock_wait_timeout = 3, time_zone = '+00:00',
     sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_safe_updates = 0,
     sql_select_limit = default, wait_timeout = 60
+    /*!80017 , information_schema_stats_expiry = 0 */
     /*M!100300 , idle_transaction_timeout = 5 */ /*M!110602 , innodb_snapshot_isolation = 0 */";
 
 impl MysqlStore {
@@ -196,6 +204,10 @@ impl Store for MysqlStore {
 
     async fn layout(&self) -> Result<Layout> {
         migrate::layout(self).await
+    }
+
+    async fn mark_seq(&self) -> Result<()> {
+        migrate::mark_seq(self).await
     }
 
     async fn configure(&self, mode: &Mode) -> Result<()> {

@@ -39,6 +39,11 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// The tables are in the first schema of the connection's `search_path`.
 ///
+/// # Rights
+/// A role needs `select`, `insert`, `update` and `delete` on the tables. With `select` on the sequence
+/// `outbox_event_seq_seq` it also notices a `seq` that was set back; without, it does not look. The
+/// right to create tables is needed only while [`migrate`](Store::migrate) has something to do.
+///
 /// # Examples
 /// ```no_run
 /// use pillarbox::{PostgresStore, Store};
@@ -196,6 +201,10 @@ impl Store for PostgresStore {
 
     async fn layout(&self) -> Result<Layout> {
         migrate::layout(self).await
+    }
+
+    async fn mark_seq(&self) -> Result<()> {
+        migrate::mark_seq(self).await
     }
 
     async fn configure(&self, mode: &Mode) -> Result<()> {

@@ -124,6 +124,10 @@ impl Store for SqliteStore {
         migrate::layout(self).await
     }
 
+    async fn mark_seq(&self) -> Result<()> {
+        migrate::mark_seq(self).await
+    }
+
     async fn configure(&self, mode: &Mode) -> Result<()> {
         migrate::configure(self, *mode).await
     }

@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use pillarbox::store::{Layout, Status};
 use pillarbox::{ErrorKind, Outbox, TablePrefix};
 
-use crate::backend::{Backend, Need};
-use crate::conformance::owner::{emit_one, free, keyed, status};
+use crate::backend::{Backend, Hold, Need};
+use crate::conformance::owner::{Owner, emit_one, free, keyed, status};
 use crate::fake::cut;
 use crate::run::lacks;
 
@@ -19,6 +19,19 @@ pub async fn migrating_again_changes_nothing<B: Backend>(backend: &B) {
 
     assert_eq!(store.layout().await.unwrap(), before);
     assert_eq!(status(backend, &id).await, Some(Status::New));
+}
+
+/// A migration with nothing to do takes no lock: it succeeds while another connection writes.
+pub async fn migrating_again_waits_for_nobody<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Waiting) {
+        return;
+    }
+    let owner = Owner::of_all(backend).await;
+    let writing = backend.hold(Hold::Takeover(owner.holdings[0].shard, &owner.id)).await;
+
+    backend.store().migrate().await.unwrap();
+
+    writing.commit().await;
 }
 
 /// Ten processes that start together all succeed.

@@ -1,9 +1,10 @@
 //! Seq: places in the table are given out once.
 
-use pillarbox::{EventId, Seq, Verdict};
+use pillarbox::{ErrorKind, EventId, Listeners, Relay, Seq, Upkeep, Verdict};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Need};
 use crate::conformance::owner::{Owner, emit, emit_one, free};
+use crate::run::lacks;
 
 /// Every later insert has a greater seq, in one transaction and across.
 pub async fn seq_grows_with_every_insert<B: Backend>(backend: &B) {
@@ -31,6 +32,38 @@ pub async fn a_deleted_seq_is_never_used_again<B: Backend>(backend: &B) {
         assert!(now > last, "{now:?} after {last:?}");
         owner.judge_id(&id, Verdict::Delete).await;
         last = now;
+    }
+}
+
+/// A database that begins to count anew is refused, until the statement in the message was run. How
+/// far it had come, upkeep has marked.
+pub async fn a_seq_that_was_set_back_is_refused<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    let ids = emit(backend, (0..20).map(|_| free())).await;
+    let (store, newest) = (backend.store(), seq(backend, ids.last().unwrap()).await);
+    let mut upkeep = Upkeep::shared(backend.store()).tick().unwrap();
+    upkeep.turn().await.unwrap();
+    store.layout().await.unwrap();
+
+    for emits in [0, 3] {
+        backend.restart_seq().await;
+        emit(backend, (0..emits).map(|_| free())).await;
+        // What was marked is not forgotten.
+        store.mark_seq().await.unwrap();
+
+        let refused = store.layout().await.unwrap_err();
+
+        assert_eq!(refused.kind(), ErrorKind::Configuration, "{refused}");
+        let relay = Relay::shared(backend.store(), Listeners::new());
+        assert_eq!(relay.spawn().await.unwrap_err().kind(), ErrorKind::Configuration);
+        let message = refused.to_string();
+        let (_, repair) = message.split_once("then run: ").unwrap();
+        backend.run(repair).await.unwrap();
+        store.layout().await.unwrap();
+        let id = emit_one(backend, free()).await;
+        assert!(seq(backend, &id).await > newest, "{repair}");
     }
 }
 

@@ -23,13 +23,14 @@ pub(super) struct Purger {
 }
 
 impl Purger {
-    /// One round over all kinds; the error of one keeps no other from being purged.
+    /// Marks how far `seq` has come, then one round over all kinds; the error of one keeps no other
+    /// from being purged.
     pub(super) async fn turn(&self) -> Result<Turn> {
         if !self.lead.is_ours() {
             return Ok(Turn::Idle);
         }
         let claim = patiently(self.store.layout()).await?.mode.claim;
-        let (mut turn, mut failed) = (Turn::Idle, None);
+        let (mut turn, mut failed) = (Turn::Idle, patiently(self.store.mark_seq()).await.err());
         for purge in purges(&self.settings, claim)? {
             match self.purge(&purge).await {
                 Ok(Turn::Idle) => {}

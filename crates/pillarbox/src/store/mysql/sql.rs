@@ -56,11 +56,24 @@ pub(super) const VERSION: &str =
 /// MariaDB 12 says `OFF` where all others say 0. At READ COMMITTED the server refuses every write
 /// where it would have to log statements.
 pub(super) const LAYOUT: &str = "
-select shards, claim, ordered,
+select shards, claim, ordered, newest_seq,
     cast(@@global.read_only as char) not in ('0', 'OFF')
         or cast(@@global.innodb_read_only as char) not in ('0', 'OFF') as replica,
     @@global.log_bin = 1 and @@session.binlog_format = 'STATEMENT' as logs_statements
 from {p}outbox_setting where id = 1";
+
+/// How far the database has counted. The statistics are not kept: see [`super::SESSION`].
+pub(super) const LAST_SEQ: &str = "
+select cast(coalesce(auto_increment, 1) as signed) - 1
+from information_schema.tables
+where table_schema = database() and table_name = '{p}outbox_event'";
+
+/// The newest row. What was rolled back after it is not marked: a replica has never heard of that,
+/// and may give it out again when it is made the primary.
+pub(super) const NEWEST_SEQ: &str = "select coalesce(max(seq), 0) from {p}outbox_event";
+
+pub(super) const MARK_SEQ: &str =
+    "update {p}outbox_setting set newest_seq = ? where id = 1 and newest_seq < ?";
 
 pub(super) const CONFIGURE: &str =
     "update {p}outbox_setting set claim = ?, ordered = ? where id = 1";

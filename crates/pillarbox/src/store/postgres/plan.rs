@@ -26,6 +26,8 @@ const BY_SHARD: &[&str] = &["plan_outbox_event_pending"];
 const BY_SHARD_AND_KEY: &[&str] = &["plan_outbox_event_pending", "plan_outbox_event_key"];
 const DONE_BY_TIME: &[&str] = &["plan_outbox_event_done", BITMAP];
 const DEAD_BY_TIME: &[&str] = &["plan_outbox_event_dead", BITMAP];
+/// What was picked is changed by its id.
+const DEAD_BY_SEQ: &[&str] = &["plan_outbox_event_dead_seq", "plan_outbox_event_pkey", BITMAP];
 /// Both indexes of what is pending will do where all of it is counted.
 const PENDING_AND_DEAD: &[&str] =
     &["plan_outbox_event_pending", "plan_outbox_event_key", "plan_outbox_event_dead", BITMAP];

@@ -44,8 +44,21 @@ pub(super) const VERSION: &str =
     "select coalesce(max(version), 0) as version from {p}outbox_migration";
 
 pub(super) const LAYOUT: &str = "
-select shards, claim, ordered, pg_is_in_recovery() as replica
+select shards, claim, ordered, newest_seq, pg_is_in_recovery() as replica
 from {p}outbox_setting where id = 1";
+
+/// A role needs a right to read the sequence, which it does not need to write events.
+pub(super) const CAN_READ_SEQ: &str = "
+select coalesce(
+    has_sequence_privilege(to_regclass('{p}outbox_event_seq_seq')::oid, 'select'), false)";
+
+/// How far the database has counted.
+pub(super) const LAST_SEQ: &str = "
+select case when is_called then last_value else last_value - 1 end
+from {p}outbox_event_seq_seq";
+
+pub(super) const MARK_SEQ: &str =
+    "update {p}outbox_setting set newest_seq = $1 where id = 1 and newest_seq < $1";
 
 pub(super) const CONFIGURE: &str =
     "update {p}outbox_setting set claim = $1, ordered = $2 where id = 1";

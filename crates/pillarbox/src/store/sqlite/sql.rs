@@ -45,7 +45,17 @@ pub(super) use alive;
 pub(super) const VERSION: &str =
     "select coalesce(max(version), 0) as version from {p}outbox_migration";
 
-pub(super) const LAYOUT: &str = "select shards, claim, ordered from {p}outbox_setting where id = 1";
+pub(super) const LAYOUT: &str =
+    "select shards, claim, ordered, newest_seq from {p}outbox_setting where id = 1";
+
+/// How far the database has counted; it never gives a smaller number than that of a row.
+pub(super) const LAST_SEQ: &str = "
+select max(
+    coalesce((select seq from sqlite_sequence where name = '{p}outbox_event'), 0),
+    coalesce((select max(seq) from {p}outbox_event), 0))";
+
+pub(super) const MARK_SEQ: &str =
+    "update {p}outbox_setting set newest_seq = ?1 where id = 1 and newest_seq < ?1";
 
 pub(super) const CONFIGURE: &str =
     "update {p}outbox_setting set claim = ?1, ordered = ?2 where id = 1";
