@@ -206,7 +206,9 @@ impl Outbox {
     /// Emits an event whose place among those of its key is the order of the commits, for writers
     /// that hold no lock of their own; see [`OutboxTx::emit_ordered`].
     ///
-    /// The lock on the key is held until the caller's transaction ends.
+    /// The lock on the key is held until the caller's transaction ends. On MySQL and MariaDB there are
+    /// 256 locks for all keys, so that two transactions with two such events each may deadlock although
+    /// their keys differ: the database ends one of them, which can be tried again.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the event has no key; else as

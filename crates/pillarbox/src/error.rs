@@ -23,8 +23,6 @@ pub enum ErrorKind {
     Schema,
     /// A URL, setting or cargo feature is wrong. The message says which.
     Configuration,
-    /// The lease is gone: another relay may hold what this one held.
-    LeaseLost,
     /// A stored row cannot be read back as an event.
     Corrupt,
     /// The database refused the statement for a reason that trying again will not mend.

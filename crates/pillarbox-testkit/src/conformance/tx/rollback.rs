@@ -34,7 +34,7 @@ pub async fn a_closure_that_fails_rolls_back<B: Backend>(backend: &B) {
     let work = async |tx: &mut OutboxTx<B::Open>| {
         backend.place(tx, 7).await.unwrap();
         tx.emit(&placed(7)).await?;
-        Err::<(), _>(Error::new(ErrorKind::LeaseLost, "out of stock"))
+        Err::<(), _>(Error::new(ErrorKind::Invalid, "out of stock"))
     };
 
     let error = Outbox::new().transaction(backend.pool(), work).await.unwrap_err();
