@@ -195,7 +195,7 @@ async fn a_settle_gives_up_a_lock_it_cannot_have(backend: &MysqlBackend) {
 
     let error = relay.settle([(&rows[0], Verdict::Done)].into_iter()).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Busy);
     lock.commit().await;
     let settled = relay.settle([(&rows[0], Verdict::Done)].into_iter()).await.unwrap();
     assert_eq!(settled, [rows[0].seq]);

@@ -95,6 +95,10 @@ on_every_store! {
         what_waits_stays_by_rows,
         what_is_abandoned_and_left_is_counted,
         what_is_abandoned_and_left_is_counted_by_rows,
+        an_event_that_waited_too_long_in_memory_is_delivered,
+        the_row_of_a_dead_writer_is_delivered,
+        a_verdict_that_was_refused_is_written,
+        without_a_lease_nothing_is_said_to_be_left,
     }
     lock {
         locked_rows_are_named,

@@ -116,7 +116,7 @@ impl Tick {
             if !job.remaining(self.clock.now()).is_zero() {
                 continue;
             }
-            let turn = guarded(async { (job.work)().await }).await;
+            let turn = guarded("the job", async { (job.work)().await }).await;
             ran += 1;
             job.next = match turn {
                 Ok(Turn::More) => None,
@@ -184,20 +184,20 @@ impl fmt::Debug for Tick {
     }
 }
 
-/// A job may be a stranger's code: its panic is an error, and the other jobs go on.
-async fn guarded(work: impl Future<Output = Result<Turn>>) -> Result<Turn> {
+/// What is called may be a stranger's code: its panic is an error, and others go on.
+pub(crate) async fn guarded<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
-        polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic))))
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(what, &*panic))))
     })
     .await
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Error {
+fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = format!("the job panicked: {}", text.unwrap_or("it does not say why"));
+    let message = format!("{what} panicked: {}", text.unwrap_or("it does not say why"));
     Error::new(ErrorKind::Unavailable, message)
 }
 

@@ -256,7 +256,7 @@ impl Hook for HeldCommit {
     }
 }
 
-async fn write_and_die(place: &Place, event: Envelope, length: Duration) {
+pub(crate) async fn write_and_die(place: &Place, event: Envelope, length: Duration) {
     let owner = OwnerId::generate();
     let hot = Some(Hot { owner: &owner, length, keyed: false });
     let envelopes = [event];

@@ -1,6 +1,6 @@
 //! Memory: a relay has no more of the table in memory than it may, whatever is in there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{Pending, Status};
@@ -18,26 +18,46 @@ const SMALL: i64 = 10_000;
 const LARGE: i64 = 100;
 const KEYS: i64 = 50;
 
-/// What was read and is not delivered yet, in bytes.
+/// What was read, and what was delivered, in order.
 #[derive(Clone, Default)]
-struct Held(Arc<Mutex<(HashMap<EventId, usize>, usize)>>);
+struct Held(Arc<Mutex<Vec<Seen>>>);
+
+enum Seen {
+    Read(EventId, usize),
+    Delivered(EventId),
+}
 
 impl Held {
     fn read(&self, row: &Pending) {
         if let Some(event) = row.event() {
-            let (held, most) = &mut *self.0.lock().unwrap();
-            held.insert(event.event_id().clone(), row.content.bytes());
-            *most = (*most).max(held.values().sum());
+            let read = Seen::Read(event.event_id().clone(), row.content.bytes());
+            self.0.lock().unwrap().push(read);
         }
     }
 
     fn delivered(&self, event: &Envelope) {
-        self.0.lock().unwrap().0.remove(event.event_id());
+        self.0.lock().unwrap().push(Seen::Delivered(event.event_id().clone()));
     }
 
-    /// As much as there ever was.
+    /// As many bytes as were ever read and not yet delivered. An event that was read again was not
+    /// kept before: it counts from the last time.
     fn most(&self) -> usize {
-        self.0.lock().unwrap().1
+        let seen = self.0.lock().unwrap();
+        let mut awaited = HashSet::new();
+        let mut changes: Vec<(&EventId, usize)> = Vec::new();
+        for seen in seen.iter().rev() {
+            match seen {
+                Seen::Delivered(id) if awaited.insert(id) => changes.push((id, 0)),
+                Seen::Read(id, bytes) if awaited.remove(id) => changes.push((id, *bytes)),
+                _ => {}
+            }
+        }
+        let (mut held, mut sum, mut most) = (HashMap::new(), 0, 0);
+        for (id, bytes) in changes.into_iter().rev() {
+            sum = sum + bytes - held.insert(id, bytes).unwrap_or(0);
+            most = most.max(sum);
+        }
+        most
     }
 
     /// Listeners that tell the number of each event.

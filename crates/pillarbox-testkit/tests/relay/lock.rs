@@ -135,7 +135,7 @@ pub(crate) async fn it_keeps_no_other_lease_from_being_renewed(place: &Place) {
 }
 
 /// How long the lease of a row still runs.
-async fn due_in(place: &Place, id: &EventId) -> Duration {
+pub(crate) async fn due_in(place: &Place, id: &EventId) -> Duration {
     let store = place.store();
     let StoredEvent { shard, seq, .. } = store.event(id).await.unwrap().unwrap();
     let floor = pillarbox::Seq(seq.0 - 1);

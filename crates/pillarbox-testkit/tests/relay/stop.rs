@@ -4,11 +4,17 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{ClaimMode, Status};
-use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelaySettings, StopSummary};
+use pillarbox::observe::{Happening, Probe};
+use pillarbox::store::{ClaimMode, Mode, Status};
+use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, Relay, RelaySettings, StopSummary};
+use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 use tokio::sync::Semaphore;
 
-use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay};
+use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::hot::write_and_die;
+use crate::lock::due_in;
+use crate::observe::soon;
+use crate::rows::Gate;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const CLEAN: StopSummary = StopSummary { abandoned: 0, left: Some(0) };
@@ -138,7 +144,8 @@ async fn count_what_is_left(place: &Place, claim: ClaimMode) {
         workers: NonZeroU32::MIN,
         lease: HOUR,
         delivery_timeout: Duration::from_secs(600),
-        drain: Duration::from_millis(100),
+        // Deliveries start in the first half, and nothing else needs the second one.
+        drain: Duration::from_secs(4),
         ..settings(claim)
     };
     let handle = relay(place, listeners).settings(settings).spawn().await.unwrap();
@@ -152,4 +159,91 @@ async fn count_what_is_left(place: &Place, claim: ClaimMode) {
     // With row claims the abandoned row stays leased until its lease ends.
     let left = if claim == ClaimMode::Rows { 3 } else { 4 };
     assert_eq!(summary, StopSummary { abandoned: 1, left: Some(left) });
+}
+
+/// The lease that its row was born with has become too short to begin: it is given back, and read.
+pub(crate) async fn an_event_that_waited_too_long_in_memory_is_delivered(place: &Place) {
+    let (gate, mut starts) = Gate::new();
+    let settings = RelaySettings {
+        lease: Duration::from_secs(6),
+        delivery_timeout: Duration::from_millis(3900),
+        workers: NonZeroU32::MIN,
+        ..settings(ClaimMode::Shards)
+    };
+    let probe = Probe::new();
+    let relay = relay(place, gate.listeners()).settings(settings).observer(probe.clone());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+    place.commit(&outbox, vec![free(1)]).await;
+    next(&mut starts, 1).await;
+    let ids = place.commit(&outbox, vec![free(2)]).await;
+    wait_for(async || (due_in(place, &ids[0]).await < Duration::from_millis(3900)).then_some(()))
+        .await;
+
+    gate.open(2);
+    let summary = handle.stop().await.unwrap();
+
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::NotStarted { .. })), 1);
+    assert_eq!(next(&mut starts, 1).await, [2]);
+    assert_eq!(summary, CLEAN);
+}
+
+/// Its row is leased to a writer that died, and the lease has run out: it is taken by a write first.
+pub(crate) async fn the_row_of_a_dead_writer_is_delivered(place: &Place) {
+    let (listeners, mut hears) = Script::default().listeners();
+    let relay = relay(place, listeners).settings(settings(ClaimMode::Shards));
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+    place.commit(&outbox, vec![keyed("k", 1)]).await;
+    assert_eq!(next(&mut hears, 1).await, [1], "the first read is over");
+    let event = free(2);
+    let id = event.event_id().clone();
+    write_and_die(place, event, HOUR).await;
+    place.age(&[id], HOUR).await;
+
+    let summary = handle.stop().await.unwrap();
+
+    assert_eq!(next(&mut hears, 1).await, [2]);
+    assert_eq!(summary, CLEAN);
+}
+
+/// Verdicts that the database refused once are tried again, not abandoned.
+pub(crate) async fn a_verdict_that_was_refused_is_written(place: &Place) {
+    let store = FaultyStore::new(place.store());
+    let (listeners, mut hears) = Script::default().listeners();
+    let probe = Probe::new();
+    let relay = Relay::new(store.clone(), listeners)
+        .settings(settings(ClaimMode::Shards))
+        .observer(probe.clone());
+    let handle = relay.spawn().await.unwrap();
+    store.next(Call::Settle, Fault::Refuse);
+    let ids = place.commit(&Outbox::new(), vec![free(1)]).await;
+    handle.wake();
+    next(&mut hears, 1).await;
+    soon(&probe, |seen| matches!(seen, Happening::VerdictRefused { .. })).await;
+
+    let summary = handle.stop().await.unwrap();
+
+    place.event_with(&ids[0], Status::Done).await;
+    assert_eq!(summary, CLEAN);
+}
+
+/// Others have its shards: it cannot know what of its events is left.
+pub(crate) async fn without_a_lease_nothing_is_said_to_be_left(place: &Place) {
+    let store = FaultyStore::new(place.store());
+    let (listeners, _) = Script::default().listeners();
+    let probe = Probe::new();
+    let settings = RelaySettings { lease: Duration::from_secs(15), ..settings(ClaimMode::Shards) };
+    let relay = Relay::new(store.clone(), listeners).settings(settings).observer(probe.clone());
+    let handle = relay.spawn().await.unwrap();
+    // A relay that is removed joins again; this one cannot.
+    (0..100).for_each(|_| store.next(Call::Join, Fault::Fail));
+
+    place.expire_owners().await;
+    place.store().configure(&Mode::default()).await.unwrap();
+    soon(&probe, |seen| matches!(seen, Happening::LeaseLost { .. })).await;
+    place.commit(&Outbox::new(), vec![free(1)]).await;
+    let summary = handle.stop().await.unwrap();
+
+    assert_eq!(summary, StopSummary { abandoned: 0, left: None });
 }

@@ -133,7 +133,7 @@ impl Board {
         Self {
             pages,
             limits: Limits::RELAY,
-            pace: Pace::new(),
+            pace: Pace::new(pages.batch),
             shards: BTreeMap::new(),
             draining: BTreeSet::new(),
             hand: Hand::default(),
@@ -213,14 +213,25 @@ impl Board {
         self.shards.values_mut().for_each(|shard| shard.hungry = true);
     }
 
-    /// Rows whose lease had run out can be started now.
-    pub(super) fn reclaimed(&mut self) {
-        if self.is_last_pass { self.sweep() } else { self.wake() }
+    /// So many rows whose lease had run out can be started now.
+    pub(super) fn reclaimed(&mut self, rows: u64) {
+        if !self.is_last_pass {
+            self.wake();
+        } else if rows > 0 {
+            self.sweep();
+        }
     }
 
     /// Everything is to be read from its head: for late commits and replays.
     pub(super) fn sweep(&mut self) {
         self.shards.values_mut().for_each(Shard::start_over);
+    }
+
+    /// A row of the shard may be found now that earlier reads have not brought.
+    pub(super) fn look_at_shard_again(&mut self, shard: ShardId) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.start_over();
+        }
     }
 
     /// Reads every shard to its end once more. What waits for its time is left alone from now on.
@@ -308,7 +319,7 @@ impl Board {
 
     /// How much to read at a time: fewer rows where they are large, and at least one of each shard.
     fn pages(&self) -> Pages {
-        let batch = self.pages.batch.min(self.pace.rows());
+        let batch = self.pace.rows();
         let each = batch / u32::try_from(self.shards.len()).unwrap_or(u32::MAX).max(1);
         Pages { batch, least: self.pages.least.min(each.max(1)) }
     }

@@ -11,11 +11,11 @@ use super::board::Ticket;
 use super::deliver::Outcome;
 use super::engine::Engine;
 use super::job::Job;
-use super::suspects::{self, Counting, Fate, Suspect};
+use super::suspects::{self, Counted, Counting, Fate, Suspect};
 use super::work::Progress;
 use crate::clock::instant;
 use crate::error::Result;
-use crate::id::{Epoch, Seq, ShardId};
+use crate::id::{Epoch, ShardId};
 use crate::observe::{Happening, Part};
 use crate::store::{Pending, RowLease};
 
@@ -94,7 +94,7 @@ impl Engine {
         });
     }
 
-    pub(super) fn counted(&mut self, counted: Result<Vec<(Seq, u32)>>) {
+    pub(super) fn counted(&mut self, counted: Result<Counted>) {
         if let Err(error) = &counted {
             self.observers.see(&Happening::trouble(Part::Read, error));
             self.work.read_pause = Some(instant() + self.settings.poll.min(SECOND));

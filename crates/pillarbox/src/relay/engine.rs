@@ -75,6 +75,7 @@ impl Engine {
         self.take_in_deliveries();
         self.start_settle();
         self.start_hot_settle();
+        self.start_reclaim();
         self.give_back();
         let is_live = self.courier.is_live();
         if is_live {
@@ -101,6 +102,7 @@ impl Engine {
             self.board.withdraw_overdue(now);
             self.board.sweep();
             self.work.judged.extend(self.work.refused.drain(..), now);
+            self.hot.try_refused_again();
         }
         self.ask_for_locked(now);
         self.work.read_pause = self.work.read_pause.filter(|until| *until > now);
@@ -134,7 +136,7 @@ impl Engine {
 
     /// Whether nothing is in delivery, and every verdict is written that can be.
     pub(super) fn is_quiet(&self) -> bool {
-        self.unsettled() == self.work.not_written()
+        self.unsettled() == self.work.not_written() + self.hot.not_written()
     }
 
     pub(super) fn start(&mut self, row: Pending, epoch: Epoch) {
@@ -213,7 +215,10 @@ impl Engine {
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
             Ok((_, Progress::HotSettled(answer))) => self.hot_settled(&answer),
             Ok((_, Progress::StillLocked(still))) => self.still_locked(still),
-            Ok((_, Progress::Reclaimed)) => self.board.reclaimed(),
+            Ok((id, Progress::Reclaimed(rows))) => {
+                self.hot.reclaim_ended(id);
+                self.board.reclaimed(rows);
+            }
             Ok((_, Progress::Counted(counted))) => self.counted(counted),
             Err(panic) => self.panicked(&panic),
         }
@@ -235,6 +240,9 @@ impl Engine {
             return self.still_locked(Err(Error::new(ErrorKind::Unavailable, text)));
         }
         self.observers.see(&Happening::mishap(Part::Settle, text));
+        if self.hot.reclaim_ended(panic.id()) {
+            return;
+        }
         if self.work.settle == Some(panic.id()) {
             // At the next sweep, for a driver that panics on these will do so again.
             self.work.refused.append(&mut self.work.settling);

@@ -1,15 +1,16 @@
 //! Hot events: from the lane to a worker, each under the lease that its row was born with.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::task::Id;
 use tokio::time::error::Elapsed;
 
+use super::SECOND;
 use super::crew::Parcel;
 use super::deliver::Under;
 use super::engine::Engine;
 use super::job::{Job, Judged};
-use super::locked::{OnRow, without_locked};
+use super::locked::OnRow;
 use super::number::NumberMap;
 use super::read::no_answer;
 use super::ready::{Ready, Routed};
@@ -19,7 +20,7 @@ use super::work::Progress;
 use crate::clock::instant;
 use crate::error::Result;
 use crate::hot::{HotEvent, HotEvents, HotLane, LastWriters, Mail, Registration, Room};
-use crate::id::{OwnerId, Seq};
+use crate::id::{OwnerId, Seq, ShardId};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
 use crate::store::{Content, Pending, RowLease, RowVerdict, SettleRows, Store};
@@ -29,8 +30,8 @@ use crate::verdict::Verdict;
 /// As many hot events are started before it is the table's turn.
 pub(super) const IN_A_ROW: u32 = 2;
 
-/// How soon rows that are being reclaimed are looked at again.
-const RECLAIM: Duration = Duration::from_millis(100);
+/// How soon rows are looked at again that could not be reclaimed.
+const RECLAIM: Duration = SECOND;
 
 /// How often it is looked whether the last writers have committed, before a relay ends.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
@@ -49,6 +50,13 @@ pub(super) struct HotWork {
     settle: Option<Id>,
     /// Not started before their lease was too short, and to be given back.
     late: Vec<RowLease>,
+    /// The shards of rows that the settle under way gives back.
+    giving: Vec<ShardId>,
+    /// Rows whose lease has run out, to be reclaimed, and the task that reclaims others now.
+    lapsed: BTreeMap<Seq, RowLease>,
+    reclaim: Option<Id>,
+    /// Verdicts that the database refuses to write, to be tried again now and then.
+    refused: Vec<Judged>,
     in_a_row: u32,
     is_stopped: bool,
     /// After the stop.
@@ -66,6 +74,10 @@ impl HotWork {
             settling: Vec::new(),
             settle: None,
             late: Vec::new(),
+            giving: Vec::new(),
+            lapsed: BTreeMap::new(),
+            reclaim: None,
+            refused: Vec::new(),
             in_a_row: 0,
             is_stopped: false,
             last_writers: LastWriters::default(),
@@ -74,7 +86,17 @@ impl HotWork {
 
     /// Events judged and not yet settled.
     pub(super) fn unsettled(&self) -> usize {
-        self.judged.len() + self.settling.len()
+        self.judged.len() + self.settling.len() + self.refused.len()
+    }
+
+    /// Verdicts that cannot be written now.
+    pub(super) fn not_written(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Tries verdicts again that were refused.
+    pub(super) fn try_refused_again(&mut self) {
+        self.judged.append(&mut self.refused);
     }
 
     /// How many events wait for a worker.
@@ -85,6 +107,21 @@ impl HotWork {
     /// Whether rows wait to be given back.
     pub(super) fn is_giving_back(&self) -> bool {
         !self.late.is_empty() || self.settle.is_some()
+    }
+
+    /// Whether rows that were leased will be free in a moment, for a read to find.
+    pub(super) fn frees_rows(&self) -> bool {
+        let gives = !self.late.is_empty() || !self.giving.is_empty();
+        gives || !self.lapsed.is_empty() || self.reclaim.is_some()
+    }
+
+    /// Whether it was this task that reclaimed rows, and ended.
+    pub(super) fn reclaim_ended(&mut self, id: Id) -> bool {
+        let has_ended = self.reclaim == Some(id);
+        if has_ended {
+            self.reclaim = None;
+        }
+        has_ended
     }
 
     /// # Cancel safety
@@ -147,11 +184,13 @@ impl Engine {
             Mail::Leased(event) => self.hot.waiting.push(*event),
             Mail::Registered(rows) => self.register(&rows),
             Mail::Committed(events) => {
-                let mut are_taken = true;
-                events.into_iter().for_each(|event| are_taken &= self.board.commit(event));
-                if !are_taken {
-                    // Somebody else may hold the shard now.
-                    self.wake.now();
+                for event in events {
+                    let shard = event.registration.shard;
+                    if !self.board.commit(event) {
+                        self.board.look_at_shard_again(shard);
+                        // Somebody else may hold the shard now.
+                        self.wake.now();
+                    }
                 }
             }
             Mail::Withdrawn(rows) => rows.into_iter().for_each(|row| self.board.withdraw(row)),
@@ -229,6 +268,7 @@ impl Engine {
         let verdicts = self.hot.settling.iter().map(Judged::row_verdict).collect();
         let settle = SettleRows { owner: self.tenure.owner.clone(), verdicts };
         let late = std::mem::take(&mut self.hot.late);
+        self.hot.giving = late.iter().map(|row| row.shard).collect();
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
         let observers = self.observers.clone();
         let task = self.work.tasks.spawn(async move {
@@ -250,32 +290,45 @@ impl Engine {
     }
 
     /// Rows whose lease has run out wait until they are taken by a write: their writer's verdict,
-    /// if one comes, comes too late then.
-    pub(super) fn reclaim(&mut self, rows: &mut [Pending]) {
-        let mut lapsed = Vec::new();
+    /// if one comes, comes too late then. Those whose verdict we have are left to it.
+    pub(super) fn note_lapsed(&mut self, rows: &mut [Pending]) {
         for row in rows.iter_mut().filter(|row| row.lapsed) {
             row.due_in = RECLAIM;
-            lapsed.push(RowLease::from(&*row));
+            if !self.hot.rooms.contains_key(&row.seq) {
+                self.hot.lapsed.insert(row.seq, RowLease::from(&*row));
+            }
         }
-        if lapsed.is_empty() {
-            return;
-        }
-        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
-        let observers = self.observers.clone();
-        self.work.tasks.spawn(async move {
-            let asks = Asks { store: &*store, patience, observers: &observers };
-            asks.reclaim(lapsed).await;
-            Progress::Reclaimed
-        });
     }
 
-    /// What the database refuses to write is delivered again, when the lease of its row has run out.
+    /// One write at a time: rows that another transaction has locked are read and tried again.
+    pub(super) fn start_reclaim(&mut self) {
+        if self.hot.reclaim.is_some() || self.hot.lapsed.is_empty() {
+            return;
+        }
+        let lapsed = std::mem::take(&mut self.hot.lapsed).into_values().collect();
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        let observers = self.observers.clone();
+        let task = self.work.tasks.spawn(async move {
+            let asks = Asks { store: &*store, patience, observers: &observers };
+            Progress::Reclaimed(asks.reclaim(lapsed).await)
+        });
+        self.hot.reclaim = Some(task.id());
+    }
+
+    /// What the database refuses to write is tried again, as long as the lease of its row stands.
     pub(super) fn hot_settled(&mut self, answer: &Answer) {
         let now = instant();
         self.hot.settle = None;
+        for shard in std::mem::take(&mut self.hot.giving) {
+            self.board.look_at_shard_again(shard);
+        }
         for judged in std::mem::take(&mut self.hot.settling) {
             if answer.locked.contains(&judged.job.ticket.seq) {
                 self.set_aside(judged);
+                continue;
+            }
+            if answer.failed.contains(&judged.job.ticket.seq) {
+                self.hot.refused.push(judged);
                 continue;
             }
             let Judged { job, verdict } = judged;
@@ -339,34 +392,34 @@ impl Asks<'_> {
         if rows.is_empty() {
             return;
         }
-        let release = async |rows: Vec<RowLease>| {
+        let release = async {
             point!("hot.release.before"?);
             let released = self.store.release_rows(owner, &rows).await?;
             point!("hot.release.after"?);
             Ok(released)
         };
-        let released = without_locked(self.store, rows, release);
-        self.tell(tokio::time::timeout(self.patience, released).await);
+        self.tell(tokio::time::timeout(self.patience, release).await);
     }
 
-    /// Rows that are not reclaimed are read and reclaimed again.
-    async fn reclaim(&self, rows: Vec<RowLease>) {
-        let reclaim = async |rows: Vec<RowLease>| {
+    /// Rows that are not reclaimed are read and reclaimed again. Returns how many are free now.
+    async fn reclaim(&self, rows: Vec<RowLease>) -> u64 {
+        let reclaim = async {
             point!("hot.reclaim.before"?);
             let reclaimed = self.store.reclaim(&rows).await?;
             point!("hot.reclaim.after"?);
             Ok(reclaimed)
         };
-        let reclaimed = without_locked(self.store, rows, reclaim);
-        self.tell(tokio::time::timeout(self.patience, reclaimed).await);
+        self.tell(tokio::time::timeout(self.patience, reclaim).await)
     }
 
-    fn tell(&self, answer: Result<Result<u64>, Elapsed>) {
+    /// Returns how many rows were written; none if the write failed.
+    fn tell(&self, answer: Result<Result<u64>, Elapsed>) -> u64 {
         let trouble = match answer {
-            Ok(Ok(_)) => return,
+            Ok(Ok(rows)) => return rows,
             Ok(Err(error)) => error,
             Err(_) => no_answer(),
         };
         self.observers.see(&Happening::trouble(Part::Settle, &trouble));
+        0
     }
 }

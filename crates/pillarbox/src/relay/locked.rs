@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::SECOND;
 use super::number::NumberSet;
 use super::read::no_answer;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::id::Seq;
 use crate::store::{RowLease, Store};
 
@@ -87,19 +87,4 @@ pub(super) async fn ask(
 ) -> Result<Vec<Seq>> {
     let locked = tokio::time::timeout(patience, store.locked(rows)).await;
     locked.unwrap_or_else(|_| Err(no_answer()))
-}
-
-/// Writes to rows; if it is busy, once more, without the rows that are locked.
-pub(super) async fn without_locked<A, F: Future<Output = Result<A>>>(
-    store: &dyn Store,
-    rows: Vec<RowLease>,
-    write: impl Fn(Vec<RowLease>) -> F,
-) -> Result<A> {
-    match write(rows.clone()).await {
-        Err(error) if error.kind() == ErrorKind::Busy => {
-            let locked: NumberSet<Seq> = store.locked(&rows).await?.into_iter().collect();
-            write(rows.into_iter().filter(|row| !locked.contains(&row.seq)).collect()).await
-        }
-        written => written,
-    }
 }

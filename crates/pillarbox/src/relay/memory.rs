@@ -36,25 +36,34 @@ impl Limits {
 /// How many rows to ask for: fewer where their content does not fit in, so that the database does not
 /// look at large rows that it cannot send, again and again.
 #[derive(Debug)]
-pub(super) struct Pace(u32);
+pub(super) struct Pace {
+    rows: u32,
+    most: u32,
+}
 
 impl Pace {
-    pub(super) const fn new() -> Self {
-        Self(FIRST)
+    /// Asks for this many rows at most.
+    pub(super) fn new(most: u32) -> Self {
+        Self { rows: FIRST.min(most), most }
     }
 
     pub(super) fn rows(&self) -> u32 {
-        self.0
+        self.rows
     }
 
     /// So many rows came with their content, and perhaps others without.
     pub(super) fn came(&mut self, rows: usize, is_all: bool) {
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
         match (is_all, rows) {
-            (false, _) => self.0 = (self.0 / 2).max(rows.min(self.0)).max(1),
+            (false, _) => self.rows = (self.rows / 2).max(rows.min(self.rows)).max(1),
             (true, 0) => {}
-            (true, _) => self.0 = self.0.saturating_mul(2),
+            (true, _) => self.rows = self.rows.saturating_mul(2).min(self.most),
         }
+    }
+
+    /// The database did not answer: perhaps it was asked for too much.
+    pub(super) fn failed(&mut self) {
+        self.came(0, false);
     }
 }
 
@@ -101,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_pace_halves_towards_what_came_and_doubles_when_all_came() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(2000);
         let mut came = |rows, is_all| {
             pace.came(rows, is_all);
             pace.rows()
@@ -113,6 +122,18 @@ mod tests {
         assert_eq!(came(30, false), 100);
         assert_eq!(came(300, false), 100, "it does not grow where content was left behind");
         assert_eq!((0..10).map(|_| came(0, false)).last(), Some(1));
+    }
+
+    #[test]
+    fn the_pace_falls_at_once_however_long_all_has_come() {
+        let mut pace = Pace::new(2000);
+        (0..100).for_each(|_| pace.came(2000, true));
+        assert_eq!(pace.rows(), 2000);
+
+        pace.failed();
+
+        assert_eq!(pace.rows(), 1000);
+        assert_eq!(Pace::new(10).rows(), 10);
     }
 
     #[test]

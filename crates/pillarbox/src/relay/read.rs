@@ -44,7 +44,7 @@ impl Engine {
         // What is registered was so before its commit: mail first, then what was read.
         self.take_in_all_mail();
         let rows = rows.map(|mut rows| {
-            self.reclaim(&mut rows);
+            self.note_lapsed(&mut rows);
             rows
         });
         self.observers.see(&match &rows {

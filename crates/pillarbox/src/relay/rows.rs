@@ -21,7 +21,7 @@ use self::appetite::Appetite;
 use self::line::{Line, UnderWay, Waiting};
 use self::look::Look;
 pub(super) use self::tenure::RowTenure;
-use self::write::{Decided, Writes};
+use self::write::{Decided, Renewed, Writes};
 use super::crew::{Crew, Over, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
@@ -31,7 +31,7 @@ use super::memory::{Memory, Pace};
 use super::routes::Routes;
 use super::settle::Answer;
 use super::stop::Ended;
-use super::suspects::Counting;
+use super::suspects::{Counted, Counting};
 use super::{SECOND, Settings};
 use crate::clock::{Deadline, instant};
 use crate::error::{Error, ErrorKind, Result};
@@ -87,11 +87,11 @@ pub(super) struct RowWork {
 #[derive(Debug)]
 enum Progress {
     Claimed(Deadline, Result<Vec<Pending>>),
-    Counted(Result<Vec<(Seq, u32)>>),
+    Counted(Result<Counted>),
     Settled(Answer),
     /// Which of the locked rows still are.
     StillLocked(Result<Vec<Seq>>),
-    Renewed(Deadline, Result<Vec<Seq>>),
+    Renewed(Deadline, Result<Renewed>),
     Released,
 }
 
@@ -129,7 +129,7 @@ impl RowWork {
             claiming: None,
             look: Look::new(settings.poll, now),
             memory: Memory::default(),
-            pace: Pace::new(),
+            pace: Pace::new(batch),
             appetite: Appetite::new(workers, batch.min(settings.max_unsettled.get()), now),
             all_shards: usize::from(count),
             is_stopping: false,

@@ -34,9 +34,9 @@ pub struct StopSummary {
     pub abandoned: u64,
     /// Due events that this relay could have delivered and did not, for lack of time.
     ///
-    /// Counted up to 100,000; `None` if the database did not answer. Events that are delayed,
-    /// waiting for a retry, behind such an event of their key, or in another relay's shards are
-    /// not among them.
+    /// Counted up to 100,000; `None` if the database did not answer, or the relay had lost its lease,
+    /// so that others have its shards. Events that are delayed, waiting for a retry, behind such an
+    /// event of their key, or in another relay's shards are not among them.
     pub left: Option<u64>,
 }
 
@@ -62,18 +62,22 @@ impl StopDeadlines {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) abandoned: usize,
-    /// The shards that may have due events left.
-    pub(super) unfinished: Vec<ShardId>,
+    pub(super) unfinished: Unfinished,
 }
+
+/// The shards that may have due events left; `None` where the relay had lost them.
+pub(super) type Unfinished = Option<Vec<ShardId>>;
 
 impl Ended {
     /// Counts what is left, as long as it is worth waiting for.
     pub(super) async fn summary(self, store: &dyn Store) -> StopSummary {
-        let left = if self.unfinished.is_empty() {
-            Some(0)
-        } else {
-            let counting = tokio::time::timeout(COUNT, store.count_due(&self.unfinished)).await;
-            counting.ok().and_then(Result::ok)
+        let left = match &self.unfinished {
+            None => None,
+            Some(shards) if shards.is_empty() => Some(0),
+            Some(shards) => {
+                let counting = tokio::time::timeout(COUNT, store.count_due(shards)).await;
+                counting.ok().and_then(Result::ok)
+            }
         };
         StopSummary { abandoned: self.abandoned as u64, left }
     }

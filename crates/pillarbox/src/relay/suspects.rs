@@ -4,12 +4,12 @@
 //! cause would be blamed with it. One that was counted before is begun alone: nothing beside it can
 //! be the cause, and it is blamed for nothing beside it. After too many counts it is given up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::task::Id;
 
-use super::locked::without_locked;
+use super::locked;
 use super::read::no_answer;
 use crate::error::Result;
 use crate::id::Seq;
@@ -46,7 +46,8 @@ struct Count<T> {
 pub(super) enum Fate {
     Begin,
     GiveUp(Failure),
-    /// It was not counted, for the answer is missing or somebody has decided on it meanwhile.
+    /// It was not counted: the answer is missing, another transaction has it locked, or somebody
+    /// has decided on it meanwhile.
     PutBack,
 }
 
@@ -105,22 +106,22 @@ impl<T: Suspect> Counting<T> {
     /// What to do with those that were counted; the ones that were counted before go on waiting.
     pub(super) fn counted(
         &mut self,
-        counted: Result<Vec<(Seq, u32)>>,
+        counted: Result<Counted>,
         max_crashes: u32,
     ) -> Vec<(T, Fate)> {
         let Some(Count { suspects, are_alone, .. }) = self.count.take() else { return Vec::new() };
         let Ok(counted) = counted else {
             return suspects.into_iter().map(|suspect| (suspect, Fate::PutBack)).collect();
         };
-        let counted: HashMap<Seq, u32> = counted.into_iter().collect();
         let mut fates = Vec::new();
         for suspect in suspects {
-            let fate = match counted.get(&suspect.row().seq) {
+            let seq = suspect.row().seq;
+            let fate = match counted.times.get(&seq) {
                 Some(times) if are_alone && *times >= max_crashes => {
                     Fate::GiveUp(crash_loop(*times))
                 }
                 Some(_) => Fate::Begin,
-                None if are_alone => Fate::PutBack,
+                None if are_alone || counted.locked.contains(&seq) => Fate::PutBack,
                 None => {
                     self.alone.push_back(suspect);
                     continue;
@@ -145,21 +146,33 @@ impl<T: Suspect> Counting<T> {
     }
 }
 
+/// What the store says of rows that it was to count.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    /// How often each was counted that it has counted now.
+    times: HashMap<Seq, u32>,
+    /// Those of the others that another transaction has locked.
+    locked: HashSet<Seq>,
+}
+
 /// Asks the store to count them, as long as it is worth waiting for.
 pub(super) async fn count(
     store: &dyn Store,
     asked: &Suspects,
     patience: Duration,
-) -> Result<Vec<(Seq, u32)>> {
-    let count = async |rows: Vec<RowLease>| {
+) -> Result<Counted> {
+    let counting = async {
         point!("count.before"?);
-        let counted = store.suspect(&Suspects { rows, below: asked.below }).await;
+        let times: HashMap<Seq, u32> = store.suspect(asked).await?.into_iter().collect();
         point!("count.after"?);
-        counted
+        Ok(times)
     };
-    let counting = without_locked(store, asked.rows.clone(), count);
     let counted = tokio::time::timeout(patience, counting).await;
-    counted.unwrap_or_else(|_| Err(no_answer()))
+    let times = counted.unwrap_or_else(|_| Err(no_answer()))?;
+    let left = asked.rows.iter().filter(|row| !times.contains_key(&row.seq));
+    let left: Vec<RowLease> = left.copied().collect();
+    let locked = if left.is_empty() { Vec::new() } else { locked::ask(store, &left, patience).await? };
+    Ok(Counted { times, locked: locked.into_iter().collect() })
 }
 
 fn crash_loop(times: u32) -> Failure {
@@ -194,8 +207,8 @@ mod tests {
     }
 
     fn answer(counting: &mut Counting<i64>, counted: &[(i64, u32)]) -> Vec<(i64, String)> {
-        let counted = counted.iter().map(|(seq, times)| (Seq(*seq), *times)).collect();
-        let fates = counting.counted(Ok(counted), 3).into_iter();
+        let times = counted.iter().map(|(seq, times)| (Seq(*seq), *times)).collect();
+        let fates = counting.counted(Ok(Counted { times, locked: HashSet::new() }), 3).into_iter();
         fates.map(|(suspect, fate)| (suspect, format!("{fate:?}"))).collect()
     }
 
@@ -239,6 +252,20 @@ mod tests {
         ask(&mut counting, true).await;
 
         assert_eq!(answer(&mut counting, &[]), [(2, "PutBack".to_owned())]);
+    }
+
+    #[tokio::test]
+    async fn one_that_is_locked_keeps_nobody_waiting() {
+        let mut counting = Counting::default();
+        [1, 2].into_iter().for_each(|suspect| counting.push(suspect));
+        ask(&mut counting, false).await;
+
+        let times = [(Seq(1), 1)].into();
+        let fates = counting.counted(Ok(Counted { times, locked: [Seq(2)].into() }), 3);
+
+        let fates: Vec<String> = fates.iter().map(|fate| format!("{fate:?}")).collect();
+        assert_eq!(fates, ["(1, Begin)", "(2, PutBack)"]);
+        assert!(!counting.waits_alone(false));
     }
 
     #[tokio::test]

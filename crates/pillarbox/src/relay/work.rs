@@ -12,6 +12,7 @@ use super::job::{Job, Judged};
 use super::locked::Locked;
 use super::routes::Routes;
 use super::settle::Answer;
+use super::suspects::Counted;
 use super::verdicts::Verdicts;
 use crate::clock::instant;
 use crate::error::Result;
@@ -49,8 +50,9 @@ pub(super) enum Progress {
     HotSettled(Answer),
     /// Which of the locked rows still are.
     StillLocked(Result<Vec<Seq>>),
-    Reclaimed,
-    Counted(Result<Vec<(Seq, u32)>>),
+    /// How many rows whose lease had run out are free now.
+    Reclaimed(u64),
+    Counted(Result<Counted>),
 }
 
 impl Work {

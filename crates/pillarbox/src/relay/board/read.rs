@@ -30,7 +30,7 @@ impl Board {
     fn next_key_read(&mut self) -> Option<Wanted> {
         // Keys are read ahead of room, but not without bound.
         let Pages { batch, least: limit } = self.pages();
-        let is_full = self.hand.len() > usize::try_from(batch).unwrap_or(usize::MAX);
+        let is_full = self.hand.len() > self.pages.batch as usize;
         if is_full || self.hand.bytes() > self.limits.most {
             return None;
         }
@@ -91,7 +91,8 @@ impl Board {
 
     /// Only then every page brings rows that are not in hand yet.
     pub(super) fn is_half_empty(&self) -> bool {
-        let half = usize::try_from(self.pages().batch / 2).unwrap_or(usize::MAX);
+        // Of the setting: memory is bounded by bytes, and rows that wait for their verdict have none.
+        let half = self.pages.batch as usize / 2;
         // Rows of slow routes keep no others out, unless such routes are many.
         let slow = self.slow_in_hand();
         let bytes = self.hand.bytes().saturating_sub(slow.bytes.min(self.limits.most / 2));
@@ -118,6 +119,7 @@ impl Board {
 
     /// A read failed: what it was for is still to be read.
     pub(in crate::relay) fn read_failed(&mut self, wanted: Wanted) {
+        self.pace.failed();
         match wanted {
             Wanted::Keys(read) => {
                 for KeyRead { shard, key } in read.keys {

@@ -4,10 +4,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Engine;
 use crate::clock::instant;
-use crate::id::ShardId;
 use crate::point::point;
 use crate::relay::hot::LOOK;
-use crate::relay::stop::{Ended, StopDeadlines};
+use crate::relay::stop::{Ended, StopDeadlines, Unfinished};
 
 impl Engine {
     /// Stops within `drain`.
@@ -20,19 +19,22 @@ impl Engine {
 
     /// Delivers what the local queue has accepted, and what a last read of the shards finds due.
     /// Returns the shards that may have more of it.
-    async fn deliver_due(&mut self, until: Instant) -> Vec<ShardId> {
+    async fn deliver_due(&mut self, until: Instant) -> Unfinished {
         self.hot.close();
         self.tenure.stop_taking();
         self.hold();
         self.board.begin_last_pass();
         loop {
             self.advance();
-            if !self.has_due_events() {
-                return Vec::new();
-            }
             // Without a lease nothing may start, and who has the shards next delivers it.
-            if !self.courier.is_live() || instant() >= until {
-                return self.tenure.shards().into_keys().collect();
+            if !self.courier.is_live() {
+                return None;
+            }
+            if !self.has_due_events() {
+                return Some(Vec::new());
+            }
+            if instant() >= until {
+                return Some(self.tenure.shards().into_keys().collect());
             }
             let timer = self.next_timer().min(until);
             tokio::select! {
@@ -49,6 +51,7 @@ impl Engine {
     /// Whether there are, or may be, events to start.
     fn has_due_events(&self) -> bool {
         self.hot.has_events()
+            || self.hot.frees_rows()
             || self.work.deliveries.has_waiting()
             || self.careful.suspects.iter().next().is_some()
             || self.board.has_due_rows()
@@ -62,6 +65,8 @@ impl Engine {
         self.hold();
         self.wake.alone(false);
         self.recall(|_| true);
+        self.work.judged.extend(self.work.refused.drain(..), instant());
+        self.hot.try_refused_again();
         point!("drain");
         while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
             self.start_settle();

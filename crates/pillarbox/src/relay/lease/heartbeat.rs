@@ -16,6 +16,7 @@ use crate::point::point;
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::share::{Balance, Move, View};
 use crate::store::{Join, Layout, Lease, Member, Origin, Renewal, Store, Take};
+use crate::tick::guarded;
 
 /// Renews the lease and takes shards, for as long as it runs.
 #[derive(Debug)]
@@ -43,9 +44,10 @@ impl Heartbeat {
     }
 
     /// Takes shards before anything else happens, so that the first commits are delivered from
-    /// memory. If the database does not answer, the next beat tries again.
+    /// memory. If the database does not answer, or the store panics, the next beat tries again.
     pub(in crate::relay) async fn take_first(&self) {
-        let first = tokio::time::timeout(self.length / 3, self.beat()).await;
+        let beat = guarded("the store", self.beat());
+        let first = tokio::time::timeout(self.length / 3, beat).await;
         if let Ok(Err(error)) = first {
             self.observers.see(&Happening::trouble(Part::Lease, &error));
         }

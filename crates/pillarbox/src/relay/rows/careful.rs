@@ -7,10 +7,9 @@ use super::line::Waiting;
 use super::{Progress, RowEngine, RowWork};
 use crate::clock::instant;
 use crate::error::Result;
-use crate::id::Seq;
 use crate::observe::{Happening, Part};
 use crate::relay::deliver::Outcome;
-use crate::relay::suspects::{self, Fate, Suspect};
+use crate::relay::suspects::{self, Counted, Fate, Suspect};
 use crate::store::RowLease;
 
 impl Suspect for Waiting {
@@ -38,7 +37,7 @@ impl RowEngine {
     }
 
     /// What is not to be begun here is given back: its count, if it has one, stays with it.
-    pub(super) fn counted(&mut self, counted: Result<Vec<(Seq, u32)>>) {
+    pub(super) fn counted(&mut self, counted: Result<Counted>) {
         if let Err(error) = &counted {
             self.observers.see(&Happening::trouble(Part::Read, error));
             self.work.look.failed(instant());

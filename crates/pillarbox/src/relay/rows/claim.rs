@@ -50,7 +50,7 @@ impl RowEngine {
         let free = (self.settings.workers.get() as usize).saturating_sub(self.work.under_way());
         let unsettled = self.work.unsettled() + waiting;
         let most = (self.settings.max_unsettled.get() as usize).saturating_sub(unsettled);
-        let batch = self.settings.batch.get().min(self.work.pace.rows());
+        let batch = self.work.pace.rows();
         (free + ahead - waiting).min(most).min(batch as usize)
     }
 
@@ -61,6 +61,7 @@ impl RowEngine {
             Ok(rows) => rows,
             Err(error) => {
                 self.observers.see(&Happening::trouble(Part::Read, &error));
+                self.work.pace.failed();
                 return self.work.look.failed(instant());
             }
         };

@@ -6,10 +6,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::RowEngine;
 use crate::clock::instant;
 use crate::hot::LastWriters;
-use crate::id::ShardId;
 use crate::point::point;
 use crate::relay::hot::LOOK;
-use crate::relay::stop::{Ended, StopDeadlines};
+use crate::relay::stop::{Ended, StopDeadlines, Unfinished};
 
 impl RowEngine {
     /// Stops within `drain`.
@@ -23,17 +22,20 @@ impl RowEngine {
 
     /// Delivers what the local queue has accepted, and claims until nothing is due. Returns the
     /// shards that may have more of it.
-    async fn deliver_due(&mut self, writers: &LastWriters, until: Instant) -> Vec<ShardId> {
+    async fn deliver_due(&mut self, writers: &LastWriters, until: Instant) -> Unfinished {
         self.tenure.stop_taking();
         self.work.look.stop_polling();
         loop {
             self.advance();
-            if !self.has_due_events(writers) {
-                return Vec::new();
+            // Without a lease nothing may start, and another relay delivers it.
+            if !self.courier.is_live() {
+                return None;
             }
-            // Without a lease nothing may start, and who has the shards next delivers it.
-            if !self.courier.is_live() || instant() >= until {
-                return self.work.claim.shards.clone();
+            if !self.has_due_events(writers) {
+                return Some(Vec::new());
+            }
+            if instant() >= until {
+                return Some(self.work.claim.shards.clone());
             }
             let timer = self.next_timer().min(until);
             let is_awaited = writers.are_awaited(&self.events);

@@ -14,10 +14,11 @@ use crate::id::Seq;
 use crate::observe::{Happening, Part};
 use crate::point::point;
 use crate::relay::job::Judged;
-use crate::relay::locked::{self, Locked, OnRow, without_locked};
+use crate::relay::locked::{self, Locked, OnRow};
+use crate::relay::number::NumberSet;
 use crate::relay::read::no_answer;
 use crate::relay::settle::{Answer, Batch, Settler};
-use crate::store::{RenewRows, RowLease, SettleRows};
+use crate::store::{RenewRows, RowLease, SettleRows, Store};
 use crate::verdict::Verdict;
 
 /// A delivery that is over, and its row until the verdict is written.
@@ -32,6 +33,26 @@ impl OnRow for Decided {
     fn row(&self) -> RowLease {
         self.tenure.row
     }
+}
+
+/// What a renewal came to.
+#[derive(Debug)]
+pub(super) struct Renewed {
+    kept: Vec<Seq>,
+    /// Those of the others that another transaction has locked.
+    locked: NumberSet<Seq>,
+}
+
+async fn renew(store: &dyn Store, renew: RenewRows) -> Result<Renewed> {
+    point!("rows.renew.before"?);
+    let kept = store.renew_rows(&renew).await;
+    point!("rows.renew.after"?);
+    let kept = kept?;
+    let is_kept: NumberSet<Seq> = kept.iter().copied().collect();
+    let left = renew.rows.iter().filter(|row| !is_kept.contains(&row.seq));
+    let left: Vec<RowLease> = left.copied().collect();
+    let locked = if left.is_empty() { Vec::new() } else { store.locked(&left).await? };
+    Ok(Renewed { kept, locked: locked.into_iter().collect() })
 }
 
 /// One settle, one renewal and one release are under way at a time; what gathers meanwhile goes in
@@ -195,14 +216,13 @@ impl RowEngine {
         let (store, owner) = (Arc::clone(&self.store), self.tenure.owner.clone());
         let (patience, observers) = (self.settings.lease, self.observers.clone());
         let task = self.work.tasks.spawn(async move {
-            let release = async |rows: Vec<RowLease>| {
+            let release = async {
                 point!("rows.release.before"?);
                 let released = store.release_rows(&owner, &rows).await;
                 point!("rows.release.after"?);
                 released
             };
-            let releasing = without_locked(&*store, rows, release);
-            let released = tokio::time::timeout(patience, releasing).await;
+            let released = tokio::time::timeout(patience, release).await;
             if let Err(error) = released.unwrap_or_else(|_| Err(no_answer())) {
                 observers.see(&Happening::trouble(Part::Settle, &error));
             }
@@ -233,15 +253,8 @@ impl RowEngine {
         let until = Deadline::after(&*self.courier.clock, length);
         let store = Arc::clone(&self.store);
         let task = self.work.tasks.spawn(async move {
-            let renew = async |rows: Vec<RowLease>| {
-                point!("rows.renew.before"?);
-                let renew = RenewRows { owner: owner.clone(), length, rows };
-                let kept = store.renew_rows(&renew).await;
-                point!("rows.renew.after"?);
-                kept
-            };
-            let renewing = without_locked(&*store, rows, renew);
-            let renewed = tokio::time::timeout(length / 3, renewing).await;
+            let renew = renew(&*store, RenewRows { owner, length, rows });
+            let renewed = tokio::time::timeout(length / 3, renew).await;
             Progress::Renewed(until, renewed.unwrap_or_else(|_| Err(no_answer())))
         });
         (self.work.writes.renewal, self.work.writes.renewing) = (Some(task.id()), tenures);
@@ -259,17 +272,22 @@ impl RowEngine {
     }
 
     /// A row that was settled or given back meanwhile is not kept either, and does not need to be.
-    pub(super) fn renewed(&mut self, until: Deadline, kept: Result<Vec<Seq>>) {
+    pub(super) fn renewed(&mut self, until: Deadline, renewed: Result<Renewed>) {
         self.work.writes.renewal = None;
-        let renewing = std::mem::take(&mut self.work.writes.renewing);
-        let kept = match kept {
-            Ok(kept) => kept,
+        let mut renewing = std::mem::take(&mut self.work.writes.renewing);
+        let Renewed { kept, locked } = match renewed {
+            Ok(renewed) => renewed,
             Err(error) => {
                 self.observers.see(&Happening::trouble(Part::Lease, &error));
                 self.work.writes.renew_at = instant() + self.settings.lease / 10;
                 return;
             }
         };
+        if !locked.is_empty() {
+            // They keep the lease that they have, and are tried again before it ends.
+            renewing.retain(|tenure| !locked.contains(&tenure.row.seq));
+            self.work.writes.renew_at = instant() + self.settings.lease / 10;
+        }
         tenure::renew(&renewing, &kept, until);
         self.work.line.drop_lost();
         self.work.suspects.retain(|waiting| !waiting.tenure.is_lost());

@@ -1,7 +1,9 @@
 //! Row claims: due rows under a lease of their own.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, MySql};
 
 use super::MysqlStore;
 use super::candidate::candidates;
@@ -11,6 +13,7 @@ use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
+use crate::pooled::PooledTx;
 use crate::store::content::Fit;
 use crate::store::{
     Claim, MAX_DUE, Pending, RenewRows, RowLease, RowVerdict, SettleRows, Suspects,
@@ -91,24 +94,37 @@ pub(super) async fn count_due(store: &MysqlStore, shards: &[ShardId]) -> Result<
     Ok(count.map(i64::unsigned_abs)?)
 }
 
+/// Locks those of the rows that no other transaction has locked.
+async fn unlocked(
+    store: &MysqlStore,
+    tx: &mut PooledTx<MySql>,
+    rows: &[RowLease],
+) -> Result<Vec<RowLease>> {
+    let unlocked = sqlx::query_scalar(store.sql(sql::UNLOCKED)).bind(list(rows));
+    let unlocked: HashSet<i64> = unlocked.fetch_all(&mut **tx).await?.into_iter().collect();
+    Ok(rows.iter().filter(|row| unlocked.contains(&row.seq.0)).copied().collect())
+}
+
 /// A lease that still stands after the statement was prolonged by it.
 pub(super) async fn renew_rows(store: &MysqlStore, renew: &RenewRows) -> Result<Vec<Seq>> {
-    let list = list(&renew.rows);
-    let mut call = store.lease_call().await?;
+    let mut tx = store.begin_move().await?;
+    let rows = unlocked(store, &mut tx, &renew.rows).await?;
+    let list = list(&rows);
     let renewed = sqlx::query(store.sql(sql::RENEW_ROWS))
         .bind(&list)
         .bind(renew.owner.as_str())
         .bind(micros(renew.length))
-        .execute(&mut *call)
+        .execute(&mut *tx)
         .await?;
-    if renewed.rows_affected() == renew.rows.len() as u64 {
-        call.end();
-        return Ok(renew.rows.iter().map(|row| row.seq).collect());
-    }
-    let kept = sqlx::query_scalar(store.sql(sql::KEPT_ROWS)).bind(&list).bind(renew.owner.as_str());
-    let kept: Vec<i64> = kept.fetch_all(&mut *call).await?;
-    call.end();
-    Ok(kept.into_iter().map(Seq).collect())
+    let kept = if renewed.rows_affected() == rows.len() as u64 {
+        rows.iter().map(|row| row.seq).collect()
+    } else {
+        let kept = sqlx::query_scalar(store.sql(sql::KEPT_ROWS)).bind(&list);
+        let kept: Vec<i64> = kept.bind(renew.owner.as_str()).fetch_all(&mut *tx).await?;
+        kept.into_iter().map(Seq).collect()
+    };
+    tx.commit().await?;
+    Ok(kept)
 }
 
 pub(super) async fn release_rows(
@@ -116,33 +132,34 @@ pub(super) async fn release_rows(
     owner: &OwnerId,
     rows: &[RowLease],
 ) -> Result<u64> {
-    let mut call = store.call().await?;
-    let released = sqlx::query(store.sql(sql::RELEASE_ROWS))
-        .bind(list(rows))
-        .bind(owner.as_str())
-        .execute(&mut *call)
-        .await;
-    call.end();
-    Ok(released?.rows_affected())
+    let mut tx = store.begin().await?;
+    let rows = unlocked(store, &mut tx, rows).await?;
+    let released =
+        sqlx::query(store.sql(sql::RELEASE_ROWS)).bind(list(&rows)).bind(owner.as_str());
+    let released = released.execute(&mut *tx).await?.rows_affected();
+    tx.commit().await?;
+    Ok(released)
 }
 
 pub(super) async fn reclaim(store: &MysqlStore, rows: &[RowLease]) -> Result<u64> {
-    let mut call = store.call().await?;
-    let freed = sqlx::query(store.sql(sql::RECLAIM)).bind(list(rows)).execute(&mut *call).await;
-    call.end();
-    Ok(freed?.rows_affected())
+    let mut tx = store.begin().await?;
+    let rows = unlocked(store, &mut tx, rows).await?;
+    let freed = sqlx::query(store.sql(sql::RECLAIM)).bind(list(&rows)).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(freed.rows_affected())
 }
 
 /// Nothing says which rows an UPDATE changed: they are looked at first, under a lock.
 pub(super) async fn suspect(store: &MysqlStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
     let (mut tx, below) = (store.begin().await?, i64::from(suspects.below));
+    let rows = unlocked(store, &mut tx, &suspects.rows).await?;
+    let list = list(&rows);
     let found: Vec<(i64, i32)> = sqlx::query_as(store.sql(sql::SUSPECTED))
-        .bind(list(&suspects.rows))
+        .bind(&list)
         .bind(below)
         .fetch_all(&mut *tx)
         .await?;
-    let update = sqlx::query(store.sql(sql::SUSPECT)).bind(list(&suspects.rows)).bind(below);
-    update.execute(&mut *tx).await?;
+    sqlx::query(store.sql(sql::SUSPECT)).bind(&list).bind(below).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(found.into_iter().map(|(seq, times)| (Seq(seq), times.max(0).unsigned_abs() + 1)).collect())
 }

@@ -40,7 +40,8 @@ pub(super) async fn read(store: &MysqlStore, read: &Read) -> Result<Vec<Pending>
     if ranges.is_empty() || read.limit == 0 {
         return Ok(Vec::new());
     }
-    let few = if ranges.len() == 1 { read.limit } else { FEW };
+    let most = u32::try_from(read.rows()).unwrap_or(u32::MAX);
+    let few = if ranges.len() == 1 { read.limit } else { FEW.min(most) };
     if ranges.len() == 1 || !store.crowded.load(Ordering::Relaxed) {
         let mut call = store.call().await?;
         let rows = few_rows(store, &mut call, read, &ranges, few).await;

@@ -324,6 +324,34 @@ macro_rules! under_token {
     };
 }
 
+/// The same, without the rows that another transaction has locked: nobody waits for them.
+macro_rules! unlocked_under_token {
+    ($shards:literal, $seqs:literal, $tokens:literal) => {
+        concat!(
+            "e.ctid = any(array(
+        select it.place
+        from unnest(",
+            $shards,
+            "::smallint[], ",
+            $seqs,
+            "::bigint[]) as v (shard, seq)
+        cross join lateral (
+            select e.ctid as place
+            from {p}outbox_event e
+            where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
+            for update skip locked
+        ) it
+    ))
+    and e.lock_token = (",
+            $tokens,
+            "::integer[])[width_bucket(e.seq, ",
+            $seqs,
+            "::bigint[])]
+    and e.status not in (1, 3, 4)"
+        )
+    };
+}
+
 /// How a verdict changes a row; `tried` is 1 where the attempt counts. The token grows with every
 /// verdict, so that a settle which is repeated after an unknown outcome changes nothing.
 macro_rules! mark {
@@ -384,7 +412,7 @@ select
     };
 }
 
-pub(super) use {audit, mark, under_token};
+pub(super) use {audit, mark, under_token, unlocked_under_token};
 
 pub(super) const SETTLE_DELETE: &str = concat!(
     fence!("$5", "$6"),

@@ -175,13 +175,14 @@ order by seq
 limit +?3"
 );
 
-/// Rows that a read left without content.
+/// Rows that a read left without content. The plus keeps the planner from the index of pending rows,
+/// in which it would skip from shard to shard.
 pub(super) const READ_CONTENT: &str = concat!(
     "select ",
     row_columns!("false", "?2", "?3"),
     "
 from {p}outbox_event
-where seq in (select value from json_each(?1)) and status in (0, 2, 4)"
+where seq in (select value from json_each(?1)) and +status in (0, 2, 4)"
 );
 
 /// Whether a shard is held. Runs inside `begin immediate`, so that it stays so until the end.

@@ -1,6 +1,6 @@
 //! Statements of row claims.
 
-use super::{audit, event_columns, mark, pending_columns, under_token};
+use super::{audit, event_columns, mark, pending_columns, under_token, unlocked_under_token};
 
 /// When undecided rows can be had.
 macro_rules! due {
@@ -176,8 +176,8 @@ pub(in super::super) const RENEW_ROWS: &str = concat!(
     "
 update {p}outbox_event e
 set locked_until = clock_timestamp() + $5 * interval '1 microsecond'
-where ",
-    leased!(),
+where e.locked_by = $1 and ",
+    unlocked_under_token!("$2", "$3", "$4"),
     "
 returning e.seq"
 );
@@ -186,8 +186,8 @@ pub(in super::super) const RELEASE_ROWS: &str = concat!(
     "
 update {p}outbox_event e
 set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
-where ",
-    leased!()
+where e.locked_by = $1 and ",
+    unlocked_under_token!("$2", "$3", "$4")
 );
 
 /// What is taken by a write, and by its token: the verdict of the one whose lease ran out comes too
@@ -196,9 +196,8 @@ pub(in super::super) const RECLAIM: &str = concat!(
     "
 update {p}outbox_event e
 set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
-where (select set_config('lock_timeout', '3s', true)) is not null
-    and e.locked_until <= clock_timestamp() and ",
-    under_token!("$1", "$2", "$3", "")
+where e.locked_until <= clock_timestamp() and ",
+    unlocked_under_token!("$1", "$2", "$3")
 );
 
 /// Another program may have written any number: the count starts at zero and stays in its range.
@@ -206,8 +205,8 @@ pub(in super::super) const SUSPECT: &str = concat!(
     "
 update {p}outbox_event e
 set crashes = least(greatest(e.crashes, 0), 2147483646) + 1
-where (select set_config('lock_timeout', '3s', true)) is not null and e.crashes < $4 and ",
-    under_token!("$1", "$2", "$3", ""),
+where e.crashes < $4 and ",
+    unlocked_under_token!("$1", "$2", "$3"),
     "
 returning e.seq, e.crashes"
 );
