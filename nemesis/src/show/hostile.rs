@@ -22,7 +22,8 @@ use crate::process::{Process, Usage};
 use crate::settings::calm;
 use crate::table::Finding;
 
-/// How the table writes that a row holds its key.
+/// How the table writes that a row is done, or holds its key.
+const DONE: i16 = 1;
 const HELD: i16 = 4;
 
 /// The most memory that a relay may ever have had, in KiB.
@@ -46,7 +47,8 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
 /// By shards or by rows, as the seed says: relays read a table in two ways.
 fn settings(stage: &Stage) -> RelaySettings {
     let claim = if stage.seed % 2 == 1 { ClaimMode::Shards } else { ClaimMode::Rows };
-    RelaySettings { claim, ..calm() }
+    // Rows that are done stay, to be counted.
+    RelaySettings { claim, retention_done: Duration::from_secs(3600), ..calm() }
 }
 
 /// Empties the tables and the log.
@@ -148,17 +150,19 @@ impl Attack {
         let rows = |statuses: &[i16]| -> i64 {
             tallies().filter(|it| statuses.contains(&it.status)).map(|it| it.rows).sum()
         };
-        let (open, dead, held) = (rows(&[0, 2]), rows(&[3]), rows(&[4]));
-        let done = written - open - dead - held;
+        let (open, done, dead, held) = (rows(&[0, 2]), rows(&[DONE]), rows(&[3]), rows(&[HELD]));
+        let gone = written - open - done - dead - held;
         let uncaused: i64 = tallies().filter(|it| it.status > 2).map(|it| it.uncaused).sum();
         let (goal, met) = match kind {
             LATER => ("they wait", open == written),
-            FOLLOWERS => ("they wait or are done", dead + held == 0),
-            _ => ("none open", open == 0 && uncaused == 0),
+            FOLLOWERS => ("they wait or are done", gone + dead + held == 0),
+            _ => ("none open", gone + open == 0 && uncaused == 0),
         };
         let mut value = format!("{done} done, {dead} dead, {held} held, {open} open");
-        for (count, what) in [(uncaused, "without a cause"), (refused, "refused by the database")] {
-            if count > 0 {
+        let others =
+            [(gone, "gone"), (uncaused, "without a cause"), (refused, "refused by the database")];
+        for (count, what) in others {
+            if count != 0 {
                 value += &format!(", {count} {what}");
             }
         }
@@ -226,7 +230,8 @@ fn largest_headers() -> Result<Headers> {
 
 /// Waits until every row is settled that will be, and tells where all of them are then.
 async fn settled(stage: &Stage) -> Result<Vec<Tally>> {
-    let waits = |it: &Tally| it.status < 3 && ![LATER, FOLLOWERS].contains(&&*it.tenant);
+    let waits =
+        |it: &Tally| [0, 2].contains(&it.status) && ![LATER, FOLLOWERS].contains(&&*it.tenant);
     let patience = Duration::from_secs(stage.scale.pick(60, 120, 240));
     // What is still open then is counted.
     let _ = wait(patience, async || Ok(!stage.place.bank.tallies().await?.iter().any(waits))).await;
@@ -239,7 +244,8 @@ async fn skip(stage: &Stage) -> Result<i64> {
     let _ = admin.operate_matching(Action::Skip, Filter::default()).run().await?;
     let stuck = async || -> Result<i64> {
         let tallies = stage.place.bank.tallies().await?;
-        let is_stuck = |it: &&Tally| it.status == HELD || it.tenant == FOLLOWERS;
+        let is_stuck =
+            |it: &&Tally| it.status == HELD || (it.tenant == FOLLOWERS && it.status != DONE);
         Ok(tallies.iter().filter(is_stuck).map(|it| it.rows).sum())
     };
     let patience = Duration::from_secs(stage.scale.pick(60, 60, 120));

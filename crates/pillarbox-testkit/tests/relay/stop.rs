@@ -7,7 +7,7 @@ use std::time::Duration;
 use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{ClaimMode, Mode, Status};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, Relay, RelaySettings, StopSummary};
-use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
+use pillarbox_testkit::fake::{Call, Fault, FaultyStore, Side};
 use tokio::sync::Semaphore;
 
 use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
@@ -170,8 +170,9 @@ pub(crate) async fn an_event_that_waited_too_long_in_memory_is_delivered(place: 
         workers: NonZeroU32::MIN,
         ..settings(ClaimMode::Shards)
     };
-    let probe = Probe::new();
-    let relay = relay(place, gate.listeners()).settings(settings).observer(probe.clone());
+    let (probe, store) = (Probe::new(), FaultyStore::new(place.store()));
+    let relay = Relay::new(store.clone(), gate.listeners()).settings(settings);
+    let relay = relay.observer(probe.clone());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
     place.commit(&outbox, vec![free(1)]).await;
@@ -180,8 +181,13 @@ pub(crate) async fn an_event_that_waited_too_long_in_memory_is_delivered(place: 
     wait_for(async || (due_in(place, &ids[0]).await < Duration::from_millis(3900)).then_some(()))
         .await;
 
+    // It waits behind the first one when the last read has passed it by.
+    let mut last_read = store.hold(Call::Read, Side::After);
+    let stopping = tokio::spawn(handle.stop());
+    last_read.reached().await;
+    last_read.release();
     gate.open(2);
-    let summary = handle.stop().await.unwrap();
+    let summary = stopping.await.unwrap().unwrap();
 
     assert_eq!(probe.count(|seen| matches!(seen, Happening::NotStarted { .. })), 1);
     assert_eq!(next(&mut starts, 1).await, [2]);

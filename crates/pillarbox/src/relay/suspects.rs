@@ -104,11 +104,7 @@ impl<T: Suspect> Counting<T> {
     }
 
     /// What to do with those that were counted; the ones that were counted before go on waiting.
-    pub(super) fn counted(
-        &mut self,
-        counted: Result<Counted>,
-        max_crashes: u32,
-    ) -> Vec<(T, Fate)> {
+    pub(super) fn counted(&mut self, counted: Result<Counted>, max_crashes: u32) -> Vec<(T, Fate)> {
         let Some(Count { suspects, are_alone, .. }) = self.count.take() else { return Vec::new() };
         let Ok(counted) = counted else {
             return suspects.into_iter().map(|suspect| (suspect, Fate::PutBack)).collect();
@@ -171,7 +167,8 @@ pub(super) async fn count(
     let times = counted.unwrap_or_else(|_| Err(no_answer()))?;
     let left = asked.rows.iter().filter(|row| !times.contains_key(&row.seq));
     let left: Vec<RowLease> = left.copied().collect();
-    let locked = if left.is_empty() { Vec::new() } else { locked::ask(store, &left, patience).await? };
+    let locked =
+        if left.is_empty() { Vec::new() } else { locked::ask(store, &left, patience).await? };
     Ok(Counted { times, locked: locked.into_iter().collect() })
 }
 

@@ -12,7 +12,10 @@ mod settle;
 mod sql;
 mod stats;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteConnectOptions;
@@ -45,13 +48,17 @@ use crate::table::{TablePrefix, Tables};
 #[derive(Clone)]
 pub struct SqliteStore {
     pool: SqlitePool,
+    /// One connection, opened with the first write. SQLite changes a row by writing it anew, and an
+    /// allocator keeps for each thread what a large row took: all writes have one thread.
+    writer: Arc<OnceLock<SqlitePool>>,
     tables: Tables,
 }
 
 impl SqliteStore {
     /// A store on this pool.
     pub fn new(pool: SqlitePool) -> Self {
-        Self { pool, tables: Tables::with_clock(TablePrefix::default(), sql::NOW) }
+        let tables = Tables::with_clock(TablePrefix::default(), sql::NOW);
+        Self { pool, writer: Arc::default(), tables }
     }
 
     /// Opens or creates a file with a pool of its own, in WAL mode with full synchronisation.
@@ -96,7 +103,19 @@ impl SqliteStore {
 
     /// Immediate: a transaction that reads first and then writes could find its snapshot stale.
     async fn begin(&self) -> Result<PooledTx<Sqlite>> {
-        Ok(PooledTx::begin(&self.pool, Some("begin immediate")).await?)
+        Ok(PooledTx::begin(self.writer(), Some("begin immediate")).await?)
+    }
+
+    /// What the store writes with: a connection of its own, if there is more than one.
+    fn writer(&self) -> &SqlitePool {
+        let options = self.pool.options();
+        if options.get_max_connections() == 1 {
+            return &self.pool;
+        }
+        self.writer.get_or_init(|| {
+            let options = options.clone().min_connections(0).max_connections(1);
+            options.connect_lazy_with((*self.pool.connect_options()).clone())
+        })
     }
 }
 

@@ -138,6 +138,8 @@ impl Scene {
             max_attempts: NonZeroU32::MAX,
             retention_done: Duration::from_millis(if is_purging { 50 } else { 0 }),
             purge_every: if is_purging { LEASE / 8 } else { LEASE * 1000 },
+            // Less than it takes to deliver all, so that something is given back.
+            drain: if self.is_leaving() { LEASE * 3 / 4 } else { LEASE * 20 },
             ..RelaySettings::default()
         }
     }

@@ -8,7 +8,7 @@ use futures_util::future::{join, join_all, join3, join5};
 use pillarbox::store::{
     Action, FAILED_PERMANENT, List, Operation, Purge, SEND_FAILED, Settle, Status,
 };
-use pillarbox::{ErrorKind, ErrorText, EventId, Result, Store, Verdict};
+use pillarbox::{ErrorText, EventId, Result, Store, Verdict};
 use tokio::task::yield_now;
 
 use super::audit::said;

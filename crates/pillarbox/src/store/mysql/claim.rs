@@ -134,8 +134,7 @@ pub(super) async fn release_rows(
 ) -> Result<u64> {
     let mut tx = store.begin().await?;
     let rows = unlocked(store, &mut tx, rows).await?;
-    let released =
-        sqlx::query(store.sql(sql::RELEASE_ROWS)).bind(list(&rows)).bind(owner.as_str());
+    let released = sqlx::query(store.sql(sql::RELEASE_ROWS)).bind(list(&rows)).bind(owner.as_str());
     let released = released.execute(&mut *tx).await?.rows_affected();
     tx.commit().await?;
     Ok(released)

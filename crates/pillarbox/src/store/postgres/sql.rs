@@ -158,11 +158,15 @@ pub(super) const AHEAD: &str = concat!(
 );
 
 /// Their leases on rows were written by the same clock. Walks over all that is pending, and runs
-/// only where there is such an owner.
+/// only where there is such an owner. A row that somebody has locked does not hold the takeover up.
 pub(super) const END_ROW_LEASES: &str = "
 update {p}outbox_event
 set locked_until = to_timestamp(0)
-where status in (0, 2, 4) and shard >= 0 and locked_by = any($1)";
+where ctid = any(array(
+        select ctid from {p}outbox_event
+        where status in (0, 2, 4) and shard >= 0 and locked_by = any($1)
+        for update skip locked
+    ))";
 
 pub(super) const REMOVE_LAPSED: &str =
     concat!("delete from {p}outbox_owner where not (", alive!(), ")");

@@ -54,7 +54,7 @@ async fn lease(
         .bind(micros(claim.length))
         .bind(fit.payload)
         .bind(fit.headers)
-        .fetch_all(&store.pool)
+        .fetch_all(store.writer())
         .await?;
     let rows: Result<Vec<Pending>> =
         rows.into_iter().map(|row| Columns::of(&row).pending(shard)).collect();

@@ -31,7 +31,7 @@ pub(super) async fn renew(store: &SqliteStore, lease: &Lease) -> Result<Renewal>
         .bind(lease.owner.as_str())
         .bind(micros(lease.length))
         .bind(i16::try_from(lease.wants).unwrap_or(i16::MAX))
-        .execute(&store.pool)
+        .execute(store.writer())
         .await?;
     if renewed.rows_affected() == 0 { Ok(Renewal::Lost) } else { Ok(Renewal::Kept) }
 }

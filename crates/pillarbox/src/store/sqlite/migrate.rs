@@ -79,7 +79,7 @@ async fn last_seq(store: &SqliteStore) -> Result<i64> {
 
 pub(super) async fn mark_seq(store: &SqliteStore) -> Result<()> {
     let last = last_seq(store).await?;
-    sqlx::query(store.sql(sql::MARK_SEQ)).bind(last).execute(&store.pool).await?;
+    sqlx::query(store.sql(sql::MARK_SEQ)).bind(last).execute(store.writer()).await?;
     Ok(())
 }
 
