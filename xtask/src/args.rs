@@ -19,6 +19,10 @@ usage: cargo xtask <command>
                                           a part of a case's name. Only by name: `peers`, beside
                                           other systems, which it installs below target/, and
                                           `growth`, for the plots
+  bench --against COMMIT [--only NAME] [--quick] [word…]
+                                          this tree and another commit by turns, in quick form, with
+                                          the spread of the other commit against itself; 9 turns, or
+                                          3 with --quick
   bench --report FILE [--report FILE…]    adds such JSON to docs/benchmarks.json, the last
                                           figure of each case, and writes docs/benchmarks.md
                                           and docs/plots
@@ -85,6 +89,8 @@ pub(crate) struct BenchOptions {
     pub(crate) quick: bool,
     pub(crate) json: Option<PathBuf>,
     pub(crate) report: Vec<PathBuf>,
+    /// Another commit to measure beside this tree.
+    pub(crate) against: Option<String>,
     pub(crate) words: Vec<String>,
     pub(crate) after: After,
 }
@@ -214,6 +220,10 @@ fn bench(mut args: impl Iterator<Item = String>) -> Result<BenchOptions> {
                 let file = args.next().ok_or("--json needs a file: --json FILE")?;
                 options.json = Some(file.into());
             }
+            "--against" => {
+                let commit = args.next().ok_or("--against needs a commit: --against COMMIT")?;
+                options.against = Some(commit);
+            }
             "--report" => {
                 let file = args.next().ok_or("--report needs a file: --report FILE")?;
                 options.report.push(file.into());
@@ -320,6 +330,19 @@ mod tests {
         assert_eq!(options.words, ["drain", "sqlite"]);
         assert!(options.quick);
         assert_eq!(options.json, Some("out.json".into()));
+    }
+
+    #[test]
+    fn a_bench_may_name_a_commit_to_be_measured_beside() {
+        let Task::Bench(options) = parsed("bench --only relay --against 152958a drain").unwrap()
+        else {
+            panic!("not a bench task");
+        };
+
+        assert_eq!(options.against.as_deref(), Some("152958a"));
+        assert_eq!(options.words, ["drain"]);
+        let error = parsed("bench --against").unwrap_err();
+        assert_eq!(error.to_string(), "--against needs a commit: --against COMMIT");
     }
 
     #[test]

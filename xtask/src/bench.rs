@@ -1,5 +1,6 @@
 //! Benchmarks: ours beside hand-written statements, in one run on private servers.
 
+mod against;
 mod peers;
 mod plot;
 mod report;
@@ -24,6 +25,9 @@ const PLOTS: &str = "docs/plots";
 
 /// `cargo xtask bench`.
 pub(crate) fn run(options: &BenchOptions) -> Result {
+    if let Some(commit) = &options.against {
+        return against::run(options, commit);
+    }
     if options.report.is_empty() {
         return measure(options);
     }
