@@ -135,9 +135,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Rows beyond the claim's [`Budget`] are leased too, and come without their content.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
 
-    /// Prolongs the leases of rows that are still this owner's, and says which these are. This and
-    /// the next three MUST NOT wait for a row that another transaction has locked: it is left as it
-    /// is, and [`locked`](Self::locked) names it.
+    /// Prolongs the leases of rows that are still this owner's, and says which these are. This,
+    /// [`reclaim`](Self::reclaim) and [`suspect`](Self::suspect) MUST NOT wait for a row that another
+    /// transaction has locked: it is left as it is, and [`locked`](Self::locked) names it.
     async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>>;
 
     /// Gives rows back, undelivered, that are still this owner's; they are due at once.

@@ -10,7 +10,7 @@ use super::crew::Parcel;
 use super::deliver::Under;
 use super::engine::Engine;
 use super::job::{Job, Judged};
-use super::locked::OnRow;
+use super::locked::{OnRow, without_locked};
 use super::number::NumberMap;
 use super::read::no_answer;
 use super::ready::{Ready, Routed};
@@ -392,13 +392,14 @@ impl Asks<'_> {
         if rows.is_empty() {
             return;
         }
-        let release = async {
+        let release = async |rows: Vec<RowLease>| {
             point!("hot.release.before"?);
             let released = self.store.release_rows(owner, &rows).await?;
             point!("hot.release.after"?);
             Ok(released)
         };
-        self.tell(tokio::time::timeout(self.patience, release).await);
+        let released = without_locked(self.store, rows, release);
+        self.tell(tokio::time::timeout(self.patience, released).await);
     }
 
     /// Rows that are not reclaimed are read and reclaimed again. Returns how many are free now.

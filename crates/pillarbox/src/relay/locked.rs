@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::SECOND;
 use super::number::NumberSet;
 use super::read::no_answer;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::id::Seq;
 use crate::store::{RowLease, Store};
 
@@ -87,4 +87,19 @@ pub(super) async fn ask(
 ) -> Result<Vec<Seq>> {
     let locked = tokio::time::timeout(patience, store.locked(rows)).await;
     locked.unwrap_or_else(|_| Err(no_answer()))
+}
+
+/// Gives rows back; if that is busy, once more, without the rows that are locked.
+pub(super) async fn without_locked<F: Future<Output = Result<u64>>>(
+    store: &dyn Store,
+    rows: Vec<RowLease>,
+    give: impl Fn(Vec<RowLease>) -> F,
+) -> Result<u64> {
+    match give(rows.clone()).await {
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            let locked: NumberSet<Seq> = store.locked(&rows).await?.into_iter().collect();
+            give(rows.into_iter().filter(|row| !locked.contains(&row.seq)).collect()).await
+        }
+        given => given,
+    }
 }

@@ -27,8 +27,7 @@ pub(crate) async fn a_refused_settle_is_the_last_thing_done_in_a_shard<B: Backen
     let stale = Actor::enter(backend, listeners, |relay| relay.settings(alone)).await;
     assert_eq!(ear.hears(1).await, [1]);
 
-    backend.expire(&stale.owner).await;
-    let heir = Owner::enter(backend).await;
+    let heir = Owner::overtake(backend, &stale.owner).await;
     ear.answer(1, Ok(()));
     stale.is_fenced().await;
 

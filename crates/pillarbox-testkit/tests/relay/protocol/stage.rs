@@ -218,6 +218,22 @@ impl Owner {
         Self::enter_for(backend, u16::MAX).await
     }
 
+    /// Enters and takes the shards of an owner whose lease it lets lapse, if need be again after a
+    /// renewal that came in between.
+    pub(crate) async fn overtake<B: Backend>(backend: &B, owner: &OwnerId) -> Self {
+        let (store, id) = (backend.store(), OwnerId::generate());
+        let lease = Lease { owner: id.clone(), length: AGES, wants: 0 };
+        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
+        let take = Take { owner: id.clone(), most: u16::MAX, held: vec![] };
+        let holdings = wait_for(async || {
+            backend.expire(owner).await;
+            let holdings = store.take(&take).await.unwrap();
+            (!holdings.is_empty()).then_some(holdings)
+        })
+        .await;
+        Self { store, id, holdings }
+    }
+
     /// Enters and takes so many at most. It wants no more: nobody makes room for it.
     pub(crate) async fn enter_for<B: Backend>(backend: &B, most: u16) -> Self {
         let (store, id) = (backend.store(), OwnerId::generate());

@@ -14,7 +14,7 @@ use crate::id::Seq;
 use crate::observe::{Happening, Part};
 use crate::point::point;
 use crate::relay::job::Judged;
-use crate::relay::locked::{self, Locked, OnRow};
+use crate::relay::locked::{self, Locked, OnRow, without_locked};
 use crate::relay::number::NumberSet;
 use crate::relay::read::no_answer;
 use crate::relay::settle::{Answer, Batch, Settler};
@@ -216,13 +216,14 @@ impl RowEngine {
         let (store, owner) = (Arc::clone(&self.store), self.tenure.owner.clone());
         let (patience, observers) = (self.settings.lease, self.observers.clone());
         let task = self.work.tasks.spawn(async move {
-            let release = async {
+            let release = async |rows: Vec<RowLease>| {
                 point!("rows.release.before"?);
                 let released = store.release_rows(&owner, &rows).await;
                 point!("rows.release.after"?);
                 released
             };
-            let released = tokio::time::timeout(patience, release).await;
+            let releasing = without_locked(&*store, rows, release);
+            let released = tokio::time::timeout(patience, releasing).await;
             if let Err(error) = released.unwrap_or_else(|_| Err(no_answer())) {
                 observers.see(&Happening::trouble(Part::Settle, &error));
             }

@@ -132,12 +132,14 @@ pub(super) async fn release_rows(
     owner: &OwnerId,
     rows: &[RowLease],
 ) -> Result<u64> {
-    let mut tx = store.begin().await?;
-    let rows = unlocked(store, &mut tx, rows).await?;
-    let released = sqlx::query(store.sql(sql::RELEASE_ROWS)).bind(list(&rows)).bind(owner.as_str());
-    let released = released.execute(&mut *tx).await?.rows_affected();
-    tx.commit().await?;
-    Ok(released)
+    let mut call = store.call().await?;
+    let released = sqlx::query(store.sql(sql::RELEASE_ROWS))
+        .bind(list(rows))
+        .bind(owner.as_str())
+        .execute(&mut *call)
+        .await;
+    call.end();
+    Ok(released?.rows_affected())
 }
 
 pub(super) async fn reclaim(store: &MysqlStore, rows: &[RowLease]) -> Result<u64> {

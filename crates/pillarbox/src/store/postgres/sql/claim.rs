@@ -186,8 +186,8 @@ pub(in super::super) const RELEASE_ROWS: &str = concat!(
     "
 update {p}outbox_event e
 set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
-where e.locked_by = $1 and ",
-    unlocked_under_token!("$2", "$3", "$4")
+where ",
+    leased!()
 );
 
 /// What is taken by a write, and by its token: the verdict of the one whose lease ran out comes too
