@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, MySql};
 use super::MysqlStore;
 use super::candidate::candidates;
 use super::read::{fetch, fitting, page, parts};
-use super::settle::{Batch, Line, Look, unsettled};
+use super::settle::{Batch, Line, Look, given_up, unsettled};
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
@@ -173,7 +173,11 @@ pub(super) async fn settle_rows(store: &MysqlStore, settle: &SettleRows) -> Resu
         let mut tx = store.begin().await?;
         let lines = settle.verdicts.iter().map(Line::from).collect();
         let batch = Batch { lines, leased_to: Some(&settle.owner) };
-        if let Some(applied) = batch.write(store, &mut tx, look).await? {
+        let written = match batch.write(store, &mut tx, look).await {
+            Ok(written) => written,
+            Err(error) => return Err(given_up(tx, error).await),
+        };
+        if let Some(applied) = written {
             tx.commit().await?;
             return Ok(applied);
         }

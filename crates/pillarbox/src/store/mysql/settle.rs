@@ -29,7 +29,11 @@ pub(super) async fn settle(store: &MysqlStore, settle: &Settle) -> Result<Settle
             |it: &&Settlement| held.contains(&it.shard) && fences.get(&it.shard) == Some(&it.epoch);
         let batch = settle.settlements.iter().filter(is_held).map(Line::from).collect();
         let batch = Batch { lines: batch, leased_to: None };
-        if let Some(applied) = batch.write(store, &mut tx, look).await? {
+        let written = match batch.write(store, &mut tx, look).await {
+            Ok(written) => written,
+            Err(error) => return Err(given_up(tx, error).await),
+        };
+        if let Some(applied) = written {
             point!("settle.inside"?);
             tx.commit().await?;
             let refused = fences.keys().filter(|shard| !held.contains(shard)).copied().collect();
@@ -38,6 +42,13 @@ pub(super) async fn settle(store: &MysqlStore, settle: &Settle) -> Result<Settle
         tx.rollback().await?;
     }
     Err(unsettled())
+}
+
+/// Ends the locks of a transaction that failed, before anybody asks which rows are locked.
+pub(super) async fn given_up(tx: PooledTx<MySql>, error: Error) -> Error {
+    // If that fails, it has ended with its connection.
+    let _ = tx.rollback().await;
+    error
 }
 
 /// Not even the rows that were locked for it took a verdict: nobody may take that for settled.
