@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Budget, Lease, Read, Renewal};
-use pillarbox::{ErrorKind, Inbox, OwnerId, PayloadHash, PostgresStore, Result, Store};
+use pillarbox::store::{Budget, Filter, Lease, List, Read, Renewal, ShardRead};
+use pillarbox::{
+    Envelope, ErrorKind, Inbox, Key, Outbox, OwnerId, PayloadHash, PostgresStore, Result, Seq,
+    ShardId, Store, TablePrefix,
+};
 use pillarbox_testkit::{Backend, PostgresBackend, run};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -27,6 +30,10 @@ on_postgres! {
     a_business_pool_that_is_used_up_costs_neither_lease_nor_events,
     an_inbox_behind_a_pooler_names_no_statement,
     a_role_without_ddl_rights_migrates_up_to_date_tables,
+    the_library_and_the_database_agree_on_keys_and_shards,
+    a_row_that_names_its_shard_is_read,
+    a_row_that_is_no_event_is_refused_with_what_is_wrong,
+    a_row_that_is_final_has_a_time_of_it,
 }
 
 /// A pool like the case's own, of one connection.
@@ -126,4 +133,97 @@ async fn a_role_without_ddl_rights_migrates_up_to_date_tables(backend: &Postgres
     let refused = outdated.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Schema, "{refused}");
     assert!(refused.to_string().contains("run `migrate` once as"), "{refused}");
+}
+
+/// Any characters that a key may have.
+fn random_text(dice: &mut u64) -> String {
+    let mut next = || {
+        *dice =
+            dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(*dice >> 33).unwrap()
+    };
+    let length = 1 + next() % 40;
+    let any = std::iter::repeat_with(|| match next() % 3 {
+        0 => char::from_u32(next() % 0x80),
+        1 => char::from_u32(next() % 0x800),
+        _ => char::from_u32(next() % 0x11_0000),
+    });
+    any.flatten().filter(|c| !c.is_control()).take(length as usize).collect()
+}
+
+/// The library computes them for its own rows, a trigger for those of everybody else.
+async fn the_library_and_the_database_agree_on_keys_and_shards(backend: &PostgresBackend) {
+    let (outbox, mut dice) = (Outbox::new(), 41);
+    let mut tx = outbox.begin(backend.pool()).await.unwrap();
+    for number in 0..10_000 {
+        let event = Envelope::json("test.key", &number).unwrap();
+        let event = match number % 4 {
+            0 => event.key(Key::Free),
+            1 => event.aggregate("order", random_text(&mut dice)),
+            2 => event.aggregate_without_id("order"),
+            _ => event.key(Key::Given(random_text(&mut dice))),
+        };
+        tx.emit_envelope(event.unwrap()).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    let copy = TablePrefix::new("copy_").unwrap();
+    PostgresStore::new(backend.sqlx_pool().clone()).prefix(copy).migrate().await.unwrap();
+
+    let columns = "event_id, event_type, aggregate_type, aggregate_id, partition_key, payload";
+    let insert =
+        format!("insert into copy_outbox_event ({columns}) select {columns} from outbox_event");
+    backend.run(&insert).await.unwrap();
+
+    let alike = "select count(*), count(distinct ours.shard) from outbox_event ours
+        join copy_outbox_event theirs using (event_id)
+        where ours.shard = theirs.shard
+            and ours.ordering_key is not distinct from theirs.ordering_key";
+    let alike: (i64, i64) = sqlx::query_as(alike).fetch_one(backend.sqlx_pool()).await.unwrap();
+    assert_eq!(alike, (10_000, 64));
+}
+
+/// Another program may put a row into any shard there is, and into no other.
+async fn a_row_that_names_its_shard_is_read(backend: &PostgresBackend) {
+    let insert = |shard: i16| {
+        format!(
+            "insert into outbox_event (event_type, payload, partition_key, shard)
+            values ('test.shard', '1', 'k', {shard})"
+        )
+    };
+
+    for shard in [-1, 64, i16::MAX] {
+        backend.run(&insert(shard)).await.unwrap_err();
+    }
+    backend.run(&insert(63)).await.unwrap();
+
+    let shards = vec![ShardRead { shard: ShardId(63), floor: Seq::START }];
+    let read = Read { shards, limit: 10, budget: Budget::unlimited() };
+    assert_eq!(backend.store().read(&read).await.unwrap().len(), 1);
+}
+
+async fn a_row_that_is_no_event_is_refused_with_what_is_wrong(backend: &PostgresBackend) {
+    for (columns, values, wrong) in [
+        ("event_type, payload", "'', '1'", "event_type is empty"),
+        ("event_type, payload, event_version", "'a', '1', 0", "event_version is below 1"),
+        ("event_type, payload, aggregate_type", "'a', '1', ''", "aggregate_type is empty"),
+        ("event_type", "'a'", "one of payload and payload_bytes"),
+        ("event_type, payload, payload_bytes", "'a', '1', '1'", "one of payload and payload_bytes"),
+    ] {
+        let insert = format!("insert into outbox_event ({columns}) values ({values})");
+        let refused = backend.run(&insert).await.unwrap_err().to_string();
+        assert!(refused.contains(wrong), "{columns}: {refused}");
+    }
+}
+
+/// An operator with a SQL prompt: the row would be listed, counted and purged by nobody otherwise.
+async fn a_row_that_is_final_has_a_time_of_it(backend: &PostgresBackend) {
+    let insert = "insert into outbox_event (event_type, payload) values ('test.final', '1')";
+    backend.run(insert).await.unwrap();
+
+    backend.run("update outbox_event set status = 3").await.unwrap();
+
+    let store = backend.store();
+    assert_eq!(store.count_dead(&Filter::default()).await.unwrap(), 1);
+    let letters = store.dead_letters(&List::default()).await.unwrap();
+    assert_eq!(letters.len(), 1);
 }

@@ -164,6 +164,21 @@ impl Envelope {
         Ok(self)
     }
 
+    /// About a kind of aggregate, and none in particular: ordered by nothing unless
+    /// [`key`](Self::key) says otherwise.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the name is empty, too long, or has
+    /// control characters.
+    pub fn aggregate_without_id(
+        mut self,
+        aggregate_type: impl TryInto<AggregateType, Error: Into<Error>>,
+    ) -> Result<Self> {
+        self.parts().aggregate_type = aggregate_type.try_into().map_err(Into::into)?;
+        self.parts().aggregate_id = None;
+        Ok(self)
+    }
+
     /// Ordered by this key.
     ///
     /// # Errors
@@ -270,7 +285,7 @@ impl Envelope {
 
     /// What it is in fact ordered by: the key given, else the aggregate, else nothing.
     ///
-    /// The SQL tables compute the same text in a generated column.
+    /// The SQL tables compute the same text for rows that others insert.
     pub fn ordering_key(&self) -> Option<String> {
         match (&self.0.key, &self.0.aggregate_id) {
             (Key::Given(key), _) => Some(key.clone()),

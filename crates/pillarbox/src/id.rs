@@ -1,19 +1,28 @@
 //! Identity and chance: event ids, owners, shards, and the only dice in the house.
 
-use std::{fmt, str::FromStr, sync::Mutex};
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+    str::FromStr,
+    sync::{Arc, Mutex},
+};
 
 use ulid::{Generator, Ulid};
 
 use crate::error::{Error, Result};
 
 /// Longest event id, in characters.
-pub const MAX_EVENT_ID: usize = 36;
+pub const MAX_EVENT_ID: usize = 128;
+
+/// An id that is no longer is held in place: ULIDs and UUIDs are.
+const SHORT: usize = 36;
 
 /// Names one event, everywhere and for ever.
 ///
 /// [`EventId::generate`] gives monotonic ULIDs: within one process a later call gives a greater
 /// id, also from many threads at once. An id of your own may be any printable ASCII text of up
-/// to 36 characters.
+/// to 128 characters.
 ///
 /// # Examples
 /// ```
@@ -27,11 +36,13 @@ pub const MAX_EVENT_ID: usize = 36;
 /// assert_eq!(own.as_str(), "invoice-2026-0001");
 /// # Ok::<(), pillarbox::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EventId {
-    /// Zeros behind the text: what is equal is equal, and what is less is less.
-    text: [u8; MAX_EVENT_ID],
-    length: u8,
+#[derive(Clone)]
+pub struct EventId(Text);
+
+#[derive(Clone)]
+enum Text {
+    Short { text: [u8; SHORT], length: u8 },
+    Long(Arc<str>),
 }
 
 static ULIDS: Mutex<Generator> = Mutex::new(Generator::new());
@@ -43,14 +54,13 @@ impl EventId {
         // The carry into the time bits keeps the order when one millisecond has used up its dice.
         let ulid = ulids.generate().unwrap_or_else(|full| full.commit_overflow_increment());
         let mut text = [0; ulid::ULID_LEN];
-        ulid.array_to_str(&mut text);
-        Self::hold(&text)
+        Self::hold(ulid.array_to_str(&mut text))
     }
 
     /// Checks a text and makes it an id.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, longer than 36
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, longer than 128
     /// characters, or has anything but printable ASCII without spaces.
     pub fn new(text: impl AsRef<str>) -> Result<Self> {
         let text = text.as_ref();
@@ -66,23 +76,60 @@ impl EventId {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Error::invalid("event id may hold printable ASCII only, without spaces"));
         }
-        Ok(Self::hold(text.as_bytes()))
+        Ok(Self::hold(text))
     }
 
-    /// Holds a text that is known to fit.
-    fn hold(text: &[u8]) -> Self {
-        let mut held = Self { text: [0; MAX_EVENT_ID], length: 0 };
-        for (to, from) in held.text.iter_mut().zip(text) {
+    fn hold(id: &str) -> Self {
+        let Some(length) = u8::try_from(id.len()).ok().filter(|it| usize::from(*it) <= SHORT)
+        else {
+            return Self(Text::Long(id.into()));
+        };
+        let mut text = [0; SHORT];
+        for (to, from) in text.iter_mut().zip(id.as_bytes()) {
             *to = *from;
-            held.length += 1;
         }
-        held
+        Self(Text::Short { text, length })
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Text::Short { text, length } => text.get(..usize::from(*length)).unwrap_or_default(),
+            Text::Long(text) => text.as_bytes(),
+        }
     }
 
     /// The id as text.
     pub fn as_str(&self) -> &str {
-        let text = self.text.get(..usize::from(self.length)).unwrap_or_default();
-        std::str::from_utf8(text).unwrap_or_default()
+        match &self.0 {
+            Text::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
+            Text::Long(text) => text,
+        }
+    }
+}
+
+impl PartialEq for EventId {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for EventId {}
+
+impl PartialOrd for EventId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for EventId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl Hash for EventId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 
@@ -213,10 +260,25 @@ mod tests {
 
     #[test]
     fn an_id_of_ones_own_is_checked() {
-        assert!(EventId::new("x".repeat(36)).is_ok());
-        for wrong in [String::new(), "x".repeat(37), "a b".into(), "a\n".into(), "ä".into()] {
+        for length in [1, 36, 37, 128] {
+            let id = "x".repeat(length);
+            assert_eq!(EventId::new(&id).unwrap().as_str(), id);
+        }
+        for wrong in [String::new(), "x".repeat(129), "a b".into(), "a\n".into(), "ä".into()] {
             assert!(EventId::new(wrong.clone()).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn ids_of_any_length_compare_as_their_texts() {
+        let ids = ["a", "aa", &"a".repeat(36), &"a".repeat(37), "ab", &"b".repeat(128), "c"];
+        let ids = ids.map(|id| EventId::new(id).unwrap());
+
+        assert!(ids.is_sorted_by(|a, b| a < b));
+        let again = ids.clone().map(|id| EventId::new(id.as_str()).unwrap());
+        assert_eq!(ids, again);
+        let all: std::collections::HashSet<_> = ids.iter().chain(&again).collect();
+        assert_eq!(all.len(), 7);
     }
 
     #[test]

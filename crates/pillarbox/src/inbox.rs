@@ -9,7 +9,7 @@ use crate::table::{TablePrefix, Tables};
 use crate::tx::{Accept, Accepted, PayloadHash, Tx};
 
 /// Longest consumer name, in characters.
-pub const MAX_CONSUMER: usize = 128;
+pub const MAX_CONSUMER: usize = 256;
 /// Longest name of a source, in characters.
 pub const MAX_SOURCE: usize = 128;
 /// Longest id of an incoming event, in characters.
@@ -52,7 +52,7 @@ impl Inbox {
     /// The inbox of a consumer. The name is part of every note: keep it stable.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, longer than 128
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, longer than 256
     /// characters, or has control characters.
     pub fn new(consumer: impl Into<Cow<'static, str>>) -> Result<Self> {
         let consumer = consumer.into();

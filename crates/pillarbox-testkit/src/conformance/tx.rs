@@ -139,6 +139,7 @@ macro_rules! tx_conformance {
                 an_invalid_event_keeps_all_of_a_call_out,
                 an_invalid_event_leaves_the_callers_transaction_open,
                 an_invalid_context_is_refused,
+                the_longest_names_are_written,
                 an_inbox_checks_its_names,
             }
             delay {

@@ -5,7 +5,7 @@
 
 create table if not exists {p}outbox_event (
     seq bigint not null auto_increment primary key,
-    event_id varchar(36) character set ascii collate ascii_bin not null default (uuid()),
+    event_id varchar(128) character set ascii collate ascii_bin not null default (uuid()),
     event_type varchar(128) not null,
     event_version int not null default 1,
     aggregate_type varchar(64) not null default '__GLOBAL__',
@@ -102,7 +102,7 @@ insert ignore into {p}outbox_setting (id, claim, shards, ordered) values (1, 'sh
 
 create table if not exists {p}outbox_audit (
     id bigint not null auto_increment primary key,
-    event_id varchar(36) character set ascii collate ascii_bin not null,
+    event_id varchar(128) character set ascii collate ascii_bin not null,
     action varchar(64) not null,
     attempts int not null,
     error varchar(4000),
@@ -113,7 +113,7 @@ create table if not exists {p}outbox_audit (
 ) engine = innodb row_format = dynamic character set utf8mb4 collate {nopad};
 
 create table if not exists {p}inbox_processed (
-    consumer_name varchar(128) not null,
+    consumer_name varchar(256) not null,
     source varchar(128) not null,
     event_id varchar(255) not null,
     tenant_id varchar(64),

@@ -6,7 +6,7 @@ create table {p}outbox_event (
     -- Autoincrement: without it a deleted number would be given out again.
     seq integer primary key autoincrement check (seq > 0),
     event_id text not null unique default (lower(hex(randomblob(16))))
-        check (length(event_id) between 1 and 36),
+        check (length(event_id) between 1 and 128),
     event_type text not null check (length(event_type) between 1 and 128),
     event_version integer not null default 1 check (event_version between 1 and 2147483647),
     aggregate_type text not null default '__GLOBAL__'

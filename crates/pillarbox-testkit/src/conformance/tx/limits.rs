@@ -1,6 +1,9 @@
 //! Limits: what is invalid is refused before anything is written.
 
-use pillarbox::{Context, ErrorKind, Inbox, MAX_AGGREGATE_ID, Outbox, PayloadHash, context};
+use pillarbox::{
+    Accepted, Context, ErrorKind, EventId, Inbox, MAX_AGGREGATE_ID, MAX_CONSUMER, MAX_EVENT_ID,
+    Outbox, PayloadHash, context,
+};
 
 use super::{OrderPlaced, assert_nothing, begin, events, placed};
 use crate::backend::{Arrival, Backend, OwnTx};
@@ -49,11 +52,31 @@ pub async fn an_invalid_context_is_refused<B: Backend>(backend: &B) {
     assert_nothing(backend, 7).await;
 }
 
+/// What is just short enough is written: an id of 128 characters, an aggregate type without an id, and
+/// in the inbox a consumer of 256.
+pub async fn the_longest_names_are_written<B: Backend>(backend: &B) {
+    let id = EventId::new("x".repeat(MAX_EVENT_ID)).unwrap();
+    let event = free().id(id.clone()).aggregate_without_id("y".repeat(64)).unwrap();
+    let inbox = Inbox::new("z".repeat(MAX_CONSUMER)).unwrap();
+    let arrival_id: &'static str = Box::leak("i".repeat(255).into_boxed_str());
+    let arrival = Arrival { id: arrival_id, hash: PayloadHash::of(b"1") };
+    let mut tx = begin(backend).await;
+    tx.emit_envelope(event.clone()).await.unwrap();
+    let first = backend.accept(&mut tx, &inbox, &arrival).await.unwrap();
+    let again = backend.accept(&mut tx, &inbox, &arrival).await.unwrap();
+    tx.commit().await.unwrap();
+
+    assert_eq!((first, again), (Accepted::FirstTime, Accepted::Duplicate));
+    let stored = backend.store().event(&id).await.unwrap().unwrap().event.unwrap();
+    assert_eq!(stored.event_id(), &id);
+    assert_eq!((stored.aggregate_type(), stored.aggregate_id()), (event.aggregate_type(), None));
+}
+
 /// An inbox refuses names and ids that do not fit, and notes nothing.
 pub async fn an_inbox_checks_its_names<B: Backend>(backend: &B) {
     let long: &'static str = Box::leak("x".repeat(256).into_boxed_str());
     let inbox = Inbox::new("billing").unwrap();
-    assert_eq!(Inbox::new("x".repeat(129)).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(Inbox::new("x".repeat(257)).unwrap_err().kind(), ErrorKind::Invalid);
     let mut tx = begin(backend).await;
 
     for id in ["", long, "a\0b"] {

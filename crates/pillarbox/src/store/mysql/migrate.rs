@@ -38,7 +38,7 @@ const SET_SEQ: &str = "alter table {p}outbox_event auto_increment = {next}";
 pub(super) async fn migrate(store: &MysqlStore) -> Result<()> {
     let mut connection = store.relay.acquire().await?;
     connection.close_on_drop();
-    let server = server::of(&mut connection).await?;
+    let server = server::of(&mut connection, store.accepts).await?;
     let done = version(store, &mut connection).await?;
     if !schema::is_current(done, MIGRATIONS.len())? {
         apply(store, server, &mut connection).await.map_err(schema::explain_rights)?;
@@ -91,7 +91,7 @@ pub(super) async fn layout(store: &MysqlStore) -> Result<Layout> {
 }
 
 async fn check(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<Layout> {
-    server::of(connection).await?;
+    server::of(connection, store.accepts).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *connection).await?;
     schema::refuse_other(done, MIGRATIONS.len())?;
     let row = sqlx::query(store.sql(sql::LAYOUT)).fetch_one(&mut *connection).await?;

@@ -27,6 +27,9 @@ pub(super) enum Column {
     LockedBy,
     LockedUntil,
     LockToken,
+    /// This one and the next where no generated columns hold them.
+    OrderingKey,
+    Shard,
 }
 
 impl Column {
@@ -57,6 +60,17 @@ impl Column {
         Self::ALL.into_iter().filter(is_needed).collect()
     }
 
+    /// The same with what follows from them, where the table does not know it by itself.
+    #[cfg(feature = "postgres")]
+    pub(super) fn complete(insert: &Insert<'_>) -> Vec<Self> {
+        let mut columns = Self::needed_by(insert);
+        if insert.envelopes.iter().any(Envelope::is_ordered) {
+            columns.push(Self::OrderingKey);
+        }
+        columns.push(Self::Shard);
+        columns
+    }
+
     /// The start of the statement, up to the values.
     pub(super) fn insert(tables: &Tables, columns: &[Self]) -> String {
         let names: Vec<_> = columns.iter().map(|column| column.name()).collect();
@@ -81,6 +95,8 @@ impl Column {
             Self::LockedBy => "locked_by",
             Self::LockedUntil => "locked_until",
             Self::LockToken => "lock_token",
+            Self::OrderingKey => "ordering_key",
+            Self::Shard => "shard",
         }
     }
 
@@ -100,6 +116,8 @@ impl Column {
             Self::OccurredAt => event.moment().is_some(),
             Self::AvailableAt => event.delivery() != Delivery::AtOnce,
             Self::LockedBy | Self::LockedUntil | Self::LockToken => is_hot && Hot::takes(event),
+            Self::OrderingKey => event.is_ordered(),
+            Self::Shard => true,
         }
     }
 }

@@ -281,6 +281,8 @@ fn push(
             .push_bind_unseparated(lease(insert, event).map(|hot| micros(hot.length)))
             .push_unseparated(" microsecond"),
         Column::LockToken => row.push_bind(token(insert, event)),
+        // The table computes these two.
+        Column::OrderingKey | Column::Shard => row,
     };
 }
 

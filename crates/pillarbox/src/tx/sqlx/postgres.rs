@@ -1,5 +1,6 @@
 //! Rows into a PostgreSQL transaction.
 
+use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _};
@@ -72,6 +73,9 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
 
 const MOST_ROWS: usize = 5000;
 
+/// As many as `migrate` lays down; a power of two.
+const SHARDS: i16 = 64;
+
 impl Statements for Postgres {
     /// One round trip. The mark is gone when the transaction ends, however it does.
     const BEGIN: &'static str = "begin; set local pillarbox.tx = 'begun'";
@@ -92,7 +96,7 @@ impl Statements for Postgres {
         required: Required,
     ) -> Result<Vec<Option<Place>>> {
         lock(connection, insert).await.map_err(|error| refused(error, &[]))?;
-        let columns = Column::needed_by(insert);
+        let columns = Column::complete(insert);
         let is_open = match required {
             Required::Any => is_any!(),
             Required::Begun => IS_BEGUN,
@@ -226,6 +230,7 @@ fn value(column: Column, name: &mut impl FnMut() -> String) -> String {
 const fn types(column: Column) -> &'static [&'static str] {
     match column {
         Column::EventVersion | Column::LockToken => &["integer"],
+        Column::Shard => &["smallint"],
         Column::LockedUntil => &["bigint"],
         Column::PayloadBytes => &["bytea"],
         Column::OccurredAt => &["timestamptz"],
@@ -276,6 +281,8 @@ async fn write_one(
             Column::LockedBy => query.bind(lease(insert, event).map(|hot| hot.owner.as_str())),
             Column::LockedUntil => query.bind(lease(insert, event).map(|hot| micros(hot.length))),
             Column::LockToken => query.bind(token(insert, event)),
+            Column::OrderingKey => query.bind(event.ordering_key()),
+            Column::Shard => query.bind(shard(event)),
         };
     }
     run(connection, query, insert).await
@@ -317,6 +324,8 @@ async fn write_many(
                 Column::LockedUntil => query
                     .bind(all(events, |event| lease(insert, event).map(|hot| micros(hot.length)))),
                 Column::LockToken => query.bind(all(events, |event| token(insert, event))),
+                Column::OrderingKey => query.bind(all(events, Envelope::ordering_key)),
+                Column::Shard => query.bind(all(events, shard)),
             };
     }
     run(connection, query, insert).await
@@ -347,6 +356,14 @@ async fn run(
     };
     let places = rows.iter().map(place).collect::<Result<_, sqlx::Error>>()?;
     Ok(Some(places_of(insert, places)))
+}
+
+/// As `outbox_event_complete` computes it for the rows of others.
+fn shard(envelope: &Envelope) -> i16 {
+    let key = envelope.ordering_key();
+    let hashed = key.as_deref().unwrap_or(envelope.event_id().as_str());
+    let [first, ..] = <[u8; 32]>::from(Sha256::digest(hashed));
+    i16::from(first) & (SHARDS - 1)
 }
 
 fn version(envelope: &Envelope) -> i32 {

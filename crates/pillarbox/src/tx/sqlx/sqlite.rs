@@ -200,6 +200,8 @@ fn push(
             row.push(NOW).push_unseparated(" + ").push_bind_unseparated(length)
         }
         Column::LockToken => row.push_bind(token(insert, event)),
+        // The table computes these two.
+        Column::OrderingKey | Column::Shard => row,
     };
 }
 

@@ -30,7 +30,7 @@ pub(in super::super) const COUNT_DEAD: &str =
 pub(in super::super) const PLACES: &str = "
 select e.seq
 from json_table(?, '$[*]' columns (
-        event_id varchar(36) character set ascii collate ascii_bin path '$')) v
+        event_id varchar(128) character set ascii collate ascii_bin path '$')) v
 straight_join {p}outbox_event e force index ({p}outbox_event_id) on e.event_id = v.event_id";
 
 /// Rows by their places.
