@@ -7,7 +7,7 @@ use serde_json::Value;
 
 pub(crate) fn assert_sound(envelope: &Envelope) {
     let id = envelope.event_id().as_str();
-    assert!((1..=36).contains(&id.len()), "event id of {} bytes", id.len());
+    assert!((1..=128).contains(&id.len()), "event id of {} bytes", id.len());
     assert!(id.bytes().all(|byte| byte.is_ascii_graphic()), "event id {id:?}");
     assert!((1..=2_147_483_647).contains(&envelope.event_version()));
     assert_text("event type", Some(envelope.event_type().as_str()), 128);
