@@ -101,11 +101,16 @@ impl Engine {
             self.work.next_sweep = now + self.settings.sweep;
             self.board.withdraw_overdue(now);
             self.board.sweep();
-            self.work.judged.extend(self.work.refused.drain(..), now);
-            self.hot.try_refused_again();
+            self.try_refused_again(now);
         }
         self.ask_for_locked(now);
         self.work.read_pause = self.work.read_pause.filter(|until| *until > now);
+    }
+
+    /// Tries verdicts again that were refused.
+    fn try_refused_again(&mut self, now: Instant) {
+        self.work.judged.extend(self.work.refused.drain(..), now);
+        self.hot.try_refused_again();
     }
 
     fn next_timer(&self) -> Instant {

@@ -103,3 +103,15 @@ pub(super) async fn without_locked<F: Future<Output = Result<u64>>>(
         given => given,
     }
 }
+
+/// Those of the rows that a write left out because another transaction has them locked.
+pub(super) async fn skipped(
+    store: &dyn Store,
+    rows: &[RowLease],
+    is_written: impl Fn(Seq) -> bool,
+) -> Result<NumberSet<Seq>> {
+    let left = rows.iter().filter(|row| !is_written(row.seq));
+    let left: Vec<RowLease> = left.copied().collect();
+    let locked = if left.is_empty() { Vec::new() } else { store.locked(&left).await? };
+    Ok(locked.into_iter().collect())
+}

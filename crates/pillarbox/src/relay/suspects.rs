@@ -4,12 +4,13 @@
 //! cause would be blamed with it. One that was counted before is begun alone: nothing beside it can
 //! be the cause, and it is blamed for nothing beside it. After too many counts it is given up.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tokio::task::Id;
 
 use super::locked;
+use super::number::NumberSet;
 use super::read::no_answer;
 use crate::error::Result;
 use crate::id::Seq;
@@ -148,7 +149,7 @@ pub(super) struct Counted {
     /// How often each was counted that it has counted now.
     times: HashMap<Seq, u32>,
     /// Those of the others that another transaction has locked.
-    locked: HashSet<Seq>,
+    locked: NumberSet<Seq>,
 }
 
 /// Asks the store to count them, as long as it is worth waiting for.
@@ -161,15 +162,11 @@ pub(super) async fn count(
         point!("count.before"?);
         let times: HashMap<Seq, u32> = store.suspect(asked).await?.into_iter().collect();
         point!("count.after"?);
-        Ok(times)
+        let locked = locked::skipped(store, &asked.rows, |seq| times.contains_key(&seq)).await?;
+        Ok(Counted { times, locked })
     };
     let counted = tokio::time::timeout(patience, counting).await;
-    let times = counted.unwrap_or_else(|_| Err(no_answer()))?;
-    let left = asked.rows.iter().filter(|row| !times.contains_key(&row.seq));
-    let left: Vec<RowLease> = left.copied().collect();
-    let locked =
-        if left.is_empty() { Vec::new() } else { locked::ask(store, &left, patience).await? };
-    Ok(Counted { times, locked: locked.into_iter().collect() })
+    counted.unwrap_or_else(|_| Err(no_answer()))
 }
 
 fn crash_loop(times: u32) -> Failure {
@@ -205,7 +202,8 @@ mod tests {
 
     fn answer(counting: &mut Counting<i64>, counted: &[(i64, u32)]) -> Vec<(i64, String)> {
         let times = counted.iter().map(|(seq, times)| (Seq(*seq), *times)).collect();
-        let fates = counting.counted(Ok(Counted { times, locked: HashSet::new() }), 3).into_iter();
+        let fates =
+            counting.counted(Ok(Counted { times, locked: NumberSet::default() }), 3).into_iter();
         fates.map(|(suspect, fate)| (suspect, format!("{fate:?}"))).collect()
     }
 
@@ -258,7 +256,8 @@ mod tests {
         ask(&mut counting, false).await;
 
         let times = [(Seq(1), 1)].into();
-        let fates = counting.counted(Ok(Counted { times, locked: [Seq(2)].into() }), 3);
+        let fates =
+            counting.counted(Ok(Counted { times, locked: [Seq(2)].into_iter().collect() }), 3);
 
         let fates: Vec<String> = fates.iter().map(|fate| format!("{fate:?}")).collect();
         assert_eq!(fates, ["(1, Begin)", "(2, PutBack)"]);

@@ -65,8 +65,7 @@ impl Engine {
         self.hold();
         self.wake.alone(false);
         self.recall(|_| true);
-        self.work.judged.extend(self.work.refused.drain(..), instant());
-        self.hot.try_refused_again();
+        self.try_refused_again(instant());
         point!("drain");
         while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
             self.start_settle();

@@ -49,10 +49,8 @@ async fn renew(store: &dyn Store, renew: RenewRows) -> Result<Renewed> {
     point!("rows.renew.after"?);
     let kept = kept?;
     let is_kept: NumberSet<Seq> = kept.iter().copied().collect();
-    let left = renew.rows.iter().filter(|row| !is_kept.contains(&row.seq));
-    let left: Vec<RowLease> = left.copied().collect();
-    let locked = if left.is_empty() { Vec::new() } else { store.locked(&left).await? };
-    Ok(Renewed { kept, locked: locked.into_iter().collect() })
+    let locked = locked::skipped(store, &renew.rows, |seq| is_kept.contains(&seq)).await?;
+    Ok(Renewed { kept, locked })
 }
 
 /// One settle, one renewal and one release are under way at a time; what gathers meanwhile goes in

@@ -299,8 +299,16 @@ with patience as materialized (
 /// compare every row with every verdict. So there is nothing to join that could be turned round:
 /// each row is looked up by itself, then changed at its place; and the status is said there in a
 /// way that keeps the planner from walking a whole index of what is pending instead.
+///
+/// `unlocked` leaves out the rows that another transaction has locked: nobody waits for them.
 macro_rules! under_token {
     ($shards:literal, $seqs:literal, $tokens:literal, $only:literal) => {
+        under_token!(@ $shards, $seqs, $tokens, $only, "offset 0")
+    };
+    (unlocked $shards:literal, $seqs:literal, $tokens:literal) => {
+        under_token!(@ $shards, $seqs, $tokens, "", "for update skip locked")
+    };
+    (@ $shards:literal, $seqs:literal, $tokens:literal, $only:literal, $look:literal) => {
         concat!(
             "e.ctid = any(array(
         select it.place
@@ -313,38 +321,12 @@ macro_rules! under_token {
             select e.ctid as place
             from {p}outbox_event e
             where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
-            offset 0
+            ",
+            $look,
+            "
         ) it",
             $only,
             "
-    ))
-    and e.lock_token = (",
-            $tokens,
-            "::integer[])[width_bucket(e.seq, ",
-            $seqs,
-            "::bigint[])]
-    and e.status not in (1, 3, 4)"
-        )
-    };
-}
-
-/// The same, without the rows that another transaction has locked: nobody waits for them.
-macro_rules! unlocked_under_token {
-    ($shards:literal, $seqs:literal, $tokens:literal) => {
-        concat!(
-            "e.ctid = any(array(
-        select it.place
-        from unnest(",
-            $shards,
-            "::smallint[], ",
-            $seqs,
-            "::bigint[]) as v (shard, seq)
-        cross join lateral (
-            select e.ctid as place
-            from {p}outbox_event e
-            where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
-            for update skip locked
-        ) it
     ))
     and e.lock_token = (",
             $tokens,
@@ -416,7 +398,7 @@ select
     };
 }
 
-pub(super) use {audit, mark, under_token, unlocked_under_token};
+pub(super) use {audit, mark, under_token};
 
 pub(super) const SETTLE_DELETE: &str = concat!(
     fence!("$5", "$6"),

@@ -1,6 +1,6 @@
 //! Statements of row claims.
 
-use super::{audit, event_columns, mark, pending_columns, under_token, unlocked_under_token};
+use super::{audit, event_columns, mark, pending_columns, under_token};
 
 /// When undecided rows can be had.
 macro_rules! due {
@@ -177,7 +177,7 @@ pub(in super::super) const RENEW_ROWS: &str = concat!(
 update {p}outbox_event e
 set locked_until = clock_timestamp() + $5 * interval '1 microsecond'
 where e.locked_by = $1 and ",
-    unlocked_under_token!("$2", "$3", "$4"),
+    under_token!(unlocked "$2", "$3", "$4"),
     "
 returning e.seq"
 );
@@ -197,7 +197,7 @@ pub(in super::super) const RECLAIM: &str = concat!(
 update {p}outbox_event e
 set locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
 where e.locked_until <= clock_timestamp() and ",
-    unlocked_under_token!("$1", "$2", "$3")
+    under_token!(unlocked "$1", "$2", "$3")
 );
 
 /// Another program may have written any number: the count starts at zero and stays in its range.
@@ -206,7 +206,7 @@ pub(in super::super) const SUSPECT: &str = concat!(
 update {p}outbox_event e
 set crashes = least(greatest(e.crashes, 0), 2147483646) + 1
 where e.crashes < $4 and ",
-    unlocked_under_token!("$1", "$2", "$3"),
+    under_token!(unlocked "$1", "$2", "$3"),
     "
 returning e.seq, e.crashes"
 );
