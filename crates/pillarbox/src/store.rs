@@ -132,7 +132,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// is due again. Ordered, a key's oldest row that is not final is the only one to be had.
     /// Claims MUST pass each other, not wait for each other. Whether the owner is entered is not
     /// asked: one whose lease has lapsed claims and delivers nothing before it has renewed it.
-    /// Rows beyond the claim's [`Budget`] are leased too, and come without their content.
+    /// Rows beyond the claim's [`Budget`] are leased too, and come without their content. Rows
+    /// that are larger than any event MAY be left to a claim that finds nothing else.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
 
     /// Prolongs the leases of rows that are still this owner's, and says which these are. This,

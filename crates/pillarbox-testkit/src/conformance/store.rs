@@ -79,6 +79,7 @@ macro_rules! store_conformance {
                 a_small_step_back_changes_nothing,
                 claimed_rows_are_due_after_the_takeover,
                 hot_rows_are_due_after_the_takeover,
+                a_locked_row_does_not_hold_the_takeover_up,
                 rows_of_the_living_stay_leased,
             }
             fence {

@@ -1,15 +1,18 @@
 //! Ahead: leases that were written by a database clock that was ahead, and is right again.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use pillarbox::store::{Budget, Claim, Mode, Order, Origin, Pending, Renewal};
 use pillarbox::tx::{Begin as _, Hot, Insert, OpenTx as _};
 use pillarbox::{ErrorKind, EventId, Tables};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Hold, Need};
 use crate::conformance::owner::{
     ALL, LEASE, Owner, emit_one, find, free, id_of, keyed, shards, shards_of,
 };
+use crate::run::lacks;
 
 /// More than twice as long as any lease of these cases.
 const AHEAD: Duration = Duration::from_secs(3 * 86_400);
@@ -89,6 +92,32 @@ pub async fn claimed_rows_are_due_after_the_takeover<B: Backend>(backend: &B) {
     let rows = claim(&heir).await;
     assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&id]);
     assert!(rows[0].lapsed);
+}
+
+/// A row that somebody has locked keeps its lease, and nobody waits for it.
+pub async fn a_locked_row_does_not_hold_the_takeover_up<B: Backend>(backend: &B) {
+    if lacks(backend, Need::RowLocks) {
+        return;
+    }
+    let ids = [emit_one(backend, keyed("a")).await, emit_one(backend, keyed("b")).await];
+    // Written by a clock that was right: the events themselves are due.
+    for id in &ids {
+        backend.age(id, AHEAD).await;
+    }
+    let gone = Owner::of_all(backend).await;
+    let rows = claim(&gone).await;
+    assert_eq!(rows.len(), 2);
+    backend.clock_was_ahead(AHEAD).await;
+    let mut heir = Owner::joined(backend).await;
+    let lock = backend.hold(Hold::Event(find(&rows, &ids[0]).unwrap().seq)).await;
+
+    match select(pin!(heir.take(u16::MAX)), pin!(backend.blocked(1))).await {
+        Either::Left((taken, _)) => assert_eq!(shards_of(&taken), shards_of(&gone.holdings)),
+        Either::Right(_) => panic!("the takeover waits for a row that it could pass"),
+    }
+
+    lock.commit().await;
+    assert_eq!(claim(&heir).await.iter().map(id_of).collect::<Vec<_>>(), [&ids[1]]);
 }
 
 /// Rows that were born under such a lease are read as lapsed by the new owner of their shard.

@@ -226,7 +226,15 @@ async fn is_refused<B: Backend, const N: usize>(
     };
     check(&read_all(backend).await);
     check(&read(backend, 4 << 20, BTreeSet::new(), 100).await);
-    check(&Claimer::unordered(backend).await.claim().await);
+    let claimer = Claimer::unordered(backend).await;
+    let mut claimed = claimer.claim().await;
+    // Those that are too large may come by themselves.
+    while claimed.len() <= N {
+        let more = claimer.claim().await;
+        assert!(!more.is_empty(), "{} of {} rows were claimed", claimed.len(), N + 1);
+        claimed.extend(more);
+    }
+    check(&claimed);
     for id in ids {
         let stored = backend.store().event(&EventId::new(id).unwrap()).await.unwrap().unwrap();
         let bad = stored.event.unwrap_err();

@@ -10,7 +10,7 @@ use crate::observe::{Happening, Part};
 use crate::point::point;
 use crate::relay::memory::Limits;
 use crate::relay::read::no_answer;
-use crate::store::{Pending, RowLease};
+use crate::store::{Content, Pending, RowLease};
 
 impl RowEngine {
     /// Claims, if there is room and something may be due.
@@ -68,8 +68,10 @@ impl RowEngine {
         self.observers.see(&Happening::Read { rows: rows.len() });
         let claim = &mut self.work.claim;
         let is_full = rows.len() >= claim.limit as usize;
-        // Keys in front of the one that the claim went on after were not looked at.
-        if is_full || claim.after.is_some() {
+        // Keys in front of the one that the claim went on after were not looked at. Where one row is no
+        // event, there may be more of them.
+        let has_invalid = rows.iter().any(|row| matches!(row.content, Content::Invalid(_)));
+        if is_full || claim.after.is_some() || has_invalid {
             self.work.look.now();
         }
         claim.turn(&rows);

@@ -97,7 +97,9 @@ pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>
 pub(super) async fn remove_lapsed(store: &MysqlStore, tx: &mut PooledTx<MySql>) -> Result<()> {
     let ahead: Vec<String> = sqlx::query_scalar(store.sql(sql::AHEAD)).fetch_all(&mut **tx).await?;
     if !ahead.is_empty() {
-        let end = sqlx::query(store.sql(sql::END_ROW_LEASES)).bind(json!(ahead).to_string());
+        let rows = sqlx::query_scalar(store.sql(sql::ROWS_AHEAD)).bind(json!(ahead).to_string());
+        let rows: Vec<i64> = rows.fetch_all(&mut **tx).await?;
+        let end = sqlx::query(store.sql(sql::END_ROW_LEASES)).bind(json!(rows).to_string());
         end.execute(&mut **tx).await?;
     }
     sqlx::query(store.sql(sql::REMOVE_LAPSED)).execute(&mut **tx).await?;

@@ -123,11 +123,16 @@ pub(super) const AHEAD: &str = concat!(
 );
 
 /// Their leases on rows were written by the same clock. Walks over all that is pending, and runs
-/// only where there is such an owner.
+/// only where there is such an owner. A row that somebody has locked does not hold the takeover up.
+pub(super) const ROWS_AHEAD: &str = "
+select seq from {p}outbox_event force index ({p}outbox_event_pending)
+where pending_shard is not null and json_contains(?, json_quote(locked_by))
+for update skip locked";
+
 pub(super) const END_ROW_LEASES: &str = "
-update {p}outbox_event force index ({p}outbox_event_pending)
-set locked_until = '1970-01-01'
-where pending_shard is not null and json_contains(?, json_quote(locked_by))";
+update json_table(?, '$[*]' columns (seq bigint path '$')) v
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq
+set e.locked_until = '1970-01-01'";
 
 pub(super) const REMOVE_LAPSED: &str =
     concat!("delete from {p}outbox_owner where not (", alive!(), ")");

@@ -13,12 +13,36 @@ use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::content::Fit;
 use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
 
-/// Looks first: who finds nothing does not keep the writers waiting.
+/// A row that is larger than any event is leased by itself, when nothing else is due: to write such
+/// a row keeps every writer waiting.
 pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pending>> {
+    let mut claimed = claim_of_size(store, claim, claim.limit, Size::Small).await?;
+    if claimed.is_empty() {
+        claimed = claim_of_size(store, claim, claim.limit.min(1), Size::Large).await?;
+    }
+    let chosen = claim.budget.choose(&claimed, |_| 0);
+    fetch(store, &mut claimed, chosen).await?;
+    Ok(claimed)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Small,
+    /// Larger than any event.
+    Large,
+}
+
+/// Looks first: who finds nothing does not keep the writers waiting.
+async fn claim_of_size(
+    store: &SqliteStore,
+    claim: &Claim,
+    limit: u32,
+    size: Size,
+) -> Result<Vec<Pending>> {
     let mut claimed = Vec::new();
     let mut after = claim.after.as_deref();
     for shard in &claim.shards {
-        let left = i64::from(claim.limit).saturating_sub_unsigned(claimed.len() as u64);
+        let left = i64::from(limit).saturating_sub_unsigned(claimed.len() as u64);
         if left <= 0 {
             break;
         }
@@ -29,13 +53,13 @@ pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pend
                 .bind(left)
                 .bind(after.take().unwrap_or_default()),
         };
-        let found: Vec<(i64, bool)> = found.fetch_all(&store.pool).await?;
+        let found = found.bind(Fit::WHOLE.payload).bind(Fit::WHOLE.headers);
+        let found: Vec<(i64, bool)> =
+            found.bind(size == Size::Large).fetch_all(&store.pool).await?;
         if !found.is_empty() {
             claimed.append(&mut lease(store, claim, *shard, found).await?);
         }
     }
-    let chosen = claim.budget.choose(&claimed, |_| 0);
-    fetch(store, &mut claimed, chosen).await?;
     Ok(claimed)
 }
 

@@ -17,6 +17,13 @@ macro_rules! due {
     };
 }
 
+/// Rows that are larger than any event, or all others, as the last parameter says.
+macro_rules! of_size {
+    ($payload:literal, $headers:literal, $is_large:literal) => {
+        concat!(" and (", fits!($payload, $headers), ") <> ", $is_large)
+    };
+}
+
 /// One shard's due rows.
 pub(in super::super) const LOOK: &str = concat!(
     "
@@ -24,6 +31,7 @@ select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
 where e.shard = +?1 and ",
     due!(),
+    of_size!("?3", "?4", "?5"),
     "
 order by e.seq
 limit +?2"
@@ -57,12 +65,14 @@ cross join {p}outbox_event e on e.seq = (
     limit 1)
 where e.status in (0, 2) and ",
     free!(),
+    of_size!("?4", "?5", "?6"),
     "
 union all
 select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
 where e.shard = +?1 and e.ordering_key is null and ",
     due!(),
+    of_size!("?4", "?5", "?6"),
     "
 limit +?2"
 );
