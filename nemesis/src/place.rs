@@ -267,7 +267,7 @@ impl Place {
     /// When the database says no.
     pub async fn pending(&self) -> Result<u64> {
         let stats = self.store.stats().await?;
-        Ok(stats.new + stats.retry + stats.held)
+        Ok(stats.new + stats.waiting + stats.held)
     }
 
     /// The whole log.

@@ -12,13 +12,14 @@ mod operate;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod purge;
+mod read;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod stats;
 
-use std::{fmt, num::NonZeroU16, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU16, time::Duration};
 
 /// What a [`Store`] is implemented with: `#[pillarbox::store::async_trait] impl Store for …`.
 pub use async_trait::async_trait;
@@ -31,6 +32,10 @@ pub use self::operate::{
     MAX_BATCH, Operated, Operation, SEND_FAILED, Target,
 };
 pub use self::purge::{Purge, PurgeKind};
+pub use self::read::{
+    Before, Due, DueRow, Heads, HeadsCursor, KeyRead, Pending, Promote, Read, ReadHeads, ReadKeys,
+    ShardRead,
+};
 pub use self::stats::{Breakdown, MAX_TYPES, ShardStats, Stats, TypeStats};
 use crate::clock::Timestamp;
 use crate::envelope::{BadRow, Envelope};
@@ -117,19 +122,36 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Gives every shard back and removes the owner.
     async fn leave(&self, owner: &OwnerId) -> Result<()>;
 
-    /// Reads the pending rows of shards, each shard's in order of `seq`, due or not, held too. Their
-    /// content comes within the read's [`Budget`].
+    /// Reads the new rows of shards, each shard's in order of `seq`. Rows that wait for their time and
+    /// held rows are not read, and MUST cost nothing. Content comes within the read's [`Budget`].
     async fn read(&self, read: &Read) -> Result<Vec<Pending>>;
 
-    /// Reads the pending rows of keys, each key's from its head, in order of `seq`. Their content
-    /// comes within the read's [`Budget`].
+    /// Reads the new rows of keys, each key's from its head, in order of `seq`. Content comes within
+    /// the read's [`Budget`].
     async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>>;
+
+    /// Reads the oldest new row of each key of a shard, in order of the keys' bytes, and after the
+    /// keys the new rows without one. What waits behind the oldest row of a key MUST cost nothing.
+    /// Content comes within the read's [`Budget`].
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads>;
+
+    /// Makes waiting rows new whose time has come, those first that have been due for longest, and
+    /// says when the next one is due. Tokens stay, for nothing is decided. A row that another
+    /// transaction has locked is left alone, and the cost MUST NOT grow with what is not due.
+    async fn promote(&self, promote: &Promote) -> Result<Due>;
+
+    /// Makes new rows wait whose time has not come, each if it still has this token, which moves on.
+    /// Leases on them end. Says how many these were. A row that another transaction has locked is left
+    /// alone.
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64>;
 
     /// Writes verdicts, fenced by owner and epoch of the shard and by each row's token.
     async fn settle(&self, settle: &Settle) -> Result<Settled>;
 
-    /// Leases due rows to an owner, one by one: [`ClaimMode::Rows`]. A row whose lease has lapsed
-    /// is due again. Ordered, a key's oldest row that is not final is the only one to be had.
+    /// Leases new rows to an owner, one by one: [`ClaimMode::Rows`]. A row whose lease has lapsed
+    /// can be had again. Ordered, a key's oldest row that is not final is the only one to be had.
+    /// A new row whose time has not come is leased too, for its claimer to
+    /// [postpone](Self::postpone).
     /// Claims MUST pass each other, not wait for each other. Whether the owner is entered is not
     /// asked: one whose lease has lapsed claims and delivers nothing before it has renewed it.
     /// Rows beyond the claim's [`Budget`] are leased too, and come without their content. Rows
@@ -150,7 +172,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn reclaim(&self, rows: &[RowLease]) -> Result<u64>;
 
     /// Counts that deliveries of these rows are about to begin which may end their process, as one
-    /// before may have done: of rows that are new or to be retried, each if it still has this token,
+    /// before may have done: of rows that are new or wait, each if it still has this token,
     /// which stays, and was counted fewer times than said. Says of each that it counted how often
     /// that was since its last verdict. A verdict and a replay set it back.
     async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>>;
@@ -163,8 +185,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// after a write was [busy](crate::ErrorKind::Busy), and MUST NOT wait itself.
     async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>>;
 
-    /// Counts the rows of shards that can be delivered now, up to [`MAX_DUE`]: new or to be retried,
-    /// due, not leased, and not behind a head of their key that waits or is held.
+    /// Counts the rows of shards that can be delivered now, up to [`MAX_DUE`]: due, not leased, and
+    /// not behind an older row of their key that waits for its time or for an operator. Looks at no
+    /// more new rows than that.
     async fn count_due(&self, shards: &[ShardId]) -> Result<u64>;
 
     /// Hears of commits in other processes, where the database can tell; `None` where it cannot,
@@ -304,106 +327,6 @@ pub enum Origin {
     Lapsed,
 }
 
-/// Which pending rows to read.
-#[derive(Clone, Debug)]
-pub struct Read {
-    /// From which shards, each above its floor; content comes for the first ones first.
-    pub shards: Vec<ShardRead>,
-    /// How many rows of each shard at most.
-    pub limit: u32,
-    /// How much content at most.
-    pub budget: Budget,
-}
-
-impl Read {
-    /// How many rows at most.
-    pub(crate) fn rows(&self) -> usize {
-        self.shards.len().saturating_mul(self.limit as usize)
-    }
-
-    /// Which of the shards a row is of.
-    pub(crate) fn line(&self, row: &Pending) -> usize {
-        self.shards.iter().position(|want| want.shard == row.shard).unwrap_or(self.shards.len())
-    }
-}
-
-/// One shard to read.
-#[derive(Clone, Copy, Debug)]
-pub struct ShardRead {
-    /// Which.
-    pub shard: ShardId,
-    /// Only rows above this; [`Seq::START`] reads from the head.
-    pub floor: Seq,
-}
-
-/// Which keys to read.
-#[derive(Clone, Debug)]
-pub struct ReadKeys {
-    /// The keys, each once; content comes for the first ones first.
-    pub keys: Vec<KeyRead>,
-    /// How many rows of each key at most.
-    pub limit: u32,
-    /// How much content at most.
-    pub budget: Budget,
-}
-
-impl ReadKeys {
-    /// How many rows at most.
-    pub(crate) fn rows(&self) -> usize {
-        self.keys.len().saturating_mul(self.limit as usize)
-    }
-
-    /// Which of the keys a row is of.
-    pub(crate) fn line(&self, row: &Pending) -> usize {
-        let is_of = |want: &KeyRead| want.shard == row.shard && Some(&want.key) == row.key.as_ref();
-        self.keys.iter().position(is_of).unwrap_or(self.keys.len())
-    }
-}
-
-/// One key to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRead {
-    /// The shard the key belongs to.
-    pub shard: ShardId,
-    /// The key, as a row's `ordering_key` has it.
-    pub key: Arc<str>,
-}
-
-/// A row that waits: new, to be retried, or held.
-#[derive(Clone, Debug)]
-pub struct Pending {
-    /// Its place in the table.
-    pub seq: Seq,
-    /// Its shard.
-    pub shard: ShardId,
-    /// What it is ordered by; `None` = nothing.
-    pub key: Option<Arc<str>>,
-    /// How often its state was decided.
-    pub token: Token,
-    /// New, retry or held.
-    pub status: Status,
-    /// How many attempts have failed.
-    pub attempts: u32,
-    /// How long until it may be delivered: its time has come, and nobody's lease is on it. Zero
-    /// when it is due. A claim gives a lease, and counts none.
-    pub due_in: Duration,
-    /// Whether a lease on it has run out. Read, it must be [reclaimed](Store::reclaim) first;
-    /// claimed, its last owner may have died of it, or an owner before that was counted.
-    pub lapsed: bool,
-    /// Whether an older row of its key waits at or below the floor of this read, in the same
-    /// snapshot: then this one must not be started.
-    pub behind: bool,
-    /// What it holds, as far as it was read.
-    pub content: Content,
-}
-
-impl Pending {
-    /// The event, if it was read and is valid.
-    pub fn event(&self) -> Option<&Envelope> {
-        self.content.event()
-    }
-}
-
 /// Rows that their last owner may have died of.
 #[derive(Clone, Debug)]
 pub struct Suspects {
@@ -431,8 +354,8 @@ pub enum Status {
     New,
     /// Delivered.
     Done,
-    /// Failed or deferred, and waiting for its time.
-    Retry,
+    /// Delayed, deferred, or to be retried: it waits for its time.
+    Waiting,
     /// Given up.
     Dead,
     /// Given up, and its key waits for it.
@@ -445,7 +368,7 @@ impl Status {
         match self {
             Self::New => 0,
             Self::Done => 1,
-            Self::Retry => 2,
+            Self::Waiting => 2,
             Self::Dead => 3,
             Self::Held => 4,
         }
@@ -456,7 +379,7 @@ impl Status {
         match code {
             0 => Some(Self::New),
             1 => Some(Self::Done),
-            2 => Some(Self::Retry),
+            2 => Some(Self::Waiting),
             3 => Some(Self::Dead),
             4 => Some(Self::Held),
             _ => None,

@@ -189,7 +189,7 @@ pub(super) async fn drain(stage: &Stage) -> Result<Drained> {
     let is_drained = async || {
         operator.replay().await?;
         let stats = stage.place.store.stats().await?;
-        Ok(stats.new + stats.retry + stats.held + stats.dead == 0)
+        Ok(stats.new + stats.waiting + stats.held + stats.dead == 0)
     };
     let drained = wait(PATIENCE, is_drained).await;
     let took = begun.elapsed();

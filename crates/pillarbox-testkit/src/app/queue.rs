@@ -61,7 +61,7 @@ mod tests {
             row(4, None, Status::New, 0),
             row(1, Some("held"), Status::Held, 0),
             row(2, Some("held"), Status::New, 0),
-            row(3, Some("late"), Status::Retry, 9),
+            row(3, Some("late"), Status::Waiting, 9),
             row(5, Some("late"), Status::New, 0),
         ];
 

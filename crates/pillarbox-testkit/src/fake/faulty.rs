@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
-    RowLease, Settle, SettleRows, Settled, Stats, StoredEvent, Suspects, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
+    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
+    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, StoredEvent, Suspects, Take,
 };
 use pillarbox::{
     Error, ErrorKind, EventId, OwnerId, Result, Seq, ShardId, Store, TablePrefix, Token,
@@ -63,7 +63,7 @@ pub enum Call {
     Renew,
     /// `take`.
     Take,
-    /// `read`, `read_keys` and `claim`.
+    /// `read`, `read_keys`, `read_heads` and `claim`.
     Read,
     /// `settle` and `settle_rows`.
     Settle,
@@ -73,6 +73,8 @@ pub enum Call {
     Reclaim,
     /// `suspect`.
     Suspect,
+    /// `promote`.
+    Promote,
 }
 
 /// How a call goes wrong.
@@ -247,6 +249,20 @@ impl Store for FaultyStore {
 
     async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
         self.pass(Call::Read, self.inner.read_keys(read)).await.map(|rows| self.show(rows))
+    }
+
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
+        let mut heads = self.pass(Call::Read, self.inner.read_heads(read)).await?;
+        heads.rows = self.show(heads.rows);
+        Ok(heads)
+    }
+
+    async fn promote(&self, promote: &Promote) -> Result<Due> {
+        self.pass(Call::Promote, self.inner.promote(promote)).await
+    }
+
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
+        self.inner.postpone(rows).await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {

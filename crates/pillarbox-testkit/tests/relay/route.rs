@@ -118,7 +118,7 @@ pub(crate) async fn an_event_for_nobody_waits_when_told_to(place: &Place) {
     let ids = place.commit(&outbox, vec![event("other"), free(1).version(4).unwrap()]).await;
 
     for id in &ids {
-        let event = place.event_with(id, Status::Retry).await;
+        let event = place.event_with(id, Status::Waiting).await;
         assert_eq!(event.attempts, 0);
         assert!(event.available_at.since(event.created_at) > Duration::from_secs(2));
     }
@@ -144,7 +144,7 @@ pub(crate) async fn a_paused_route_waits_while_others_go_on(place: &Place) {
     let mut heard = next(&mut hears, 2).await;
     heard.sort_unstable();
     assert_eq!(heard, [11, 21]);
-    let waiting = place.event_with(&ids[0], Status::Retry).await;
+    let waiting = place.event_with(&ids[0], Status::Waiting).await;
     let cause = "__GLOBAL__/test.step is paused";
     assert_eq!((waiting.attempts, waiting.last_error.as_deref()), (0, Some(cause)));
 

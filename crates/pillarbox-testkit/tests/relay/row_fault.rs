@@ -24,7 +24,7 @@ async fn all_settled(place: &Place) {
     let store = place.store();
     let is_settled = async || {
         let stats = store.stats().await.unwrap();
-        (stats.new + stats.retry == 0).then_some(())
+        (stats.new + stats.waiting == 0).then_some(())
     };
     wait_for(is_settled).await;
 }

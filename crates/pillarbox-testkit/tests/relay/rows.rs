@@ -97,7 +97,7 @@ pub(crate) async fn competing_relays_deliver_once_and_in_order(place: &Place) {
     let store = place.store();
     let is_settled = async || {
         let stats = store.stats().await.unwrap();
-        (stats.new + stats.retry == 0).then_some(())
+        (stats.new + stats.waiting == 0).then_some(())
     };
     wait_for(is_settled).await;
     for relay in relays {

@@ -51,7 +51,7 @@ async fn deliver_what_was_committed(place: &Place, claim: ClaimMode) {
     assert_eq!(heard, [1, 2, 3, 4, 5, 6]);
     assert_eq!(summary, CLEAN);
     let stats = place.store().stats().await.unwrap();
-    assert_eq!((stats.new, stats.retry, stats.owners), (0, 0, 0));
+    assert_eq!((stats.new, stats.waiting, stats.owners), (0, 0, 0));
 }
 
 /// More than fits into memory at a time.
@@ -115,10 +115,10 @@ async fn leave_what_waits(place: &Place, claim: ClaimMode) {
         Status::New,
         Status::New,
         Status::New,
-        Status::Retry,
+        Status::Waiting,
         Status::New,
         Status::Done,
-        Status::Retry,
+        Status::Waiting,
     ]) {
         place.event_with(id, status).await;
     }

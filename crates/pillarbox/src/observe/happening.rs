@@ -192,8 +192,8 @@ pub struct Attempt<'a> {
 pub struct Gauges {
     /// Events that wait: new, to be retried, or held.
     pub pending: u64,
-    /// Events waiting for another try.
-    pub retry: u64,
+    /// Events that wait for their time: delayed, deferred, or to be retried.
+    pub waiting: u64,
     /// Dead letters that block nobody.
     pub dead: u64,
     /// Keys that wait for a replay or a skip.

@@ -167,7 +167,7 @@ impl Meters {
 #[derive(Debug)]
 struct GaugeMeters {
     pending: Gauge,
-    retry: Gauge,
+    waiting: Gauge,
     dead: Gauge,
     held_keys: Gauge,
     oldest_lag: Gauge,
@@ -183,7 +183,7 @@ impl GaugeMeters {
         let gauge = |name: &'static str| gauge!(name, "store" => store.clone());
         Self {
             pending: gauge(name::PENDING),
-            retry: gauge(name::RETRY_EVENTS),
+            waiting: gauge(name::WAITING_EVENTS),
             dead: gauge(name::DEAD_EVENTS),
             held_keys: gauge(name::HELD_KEYS),
             oldest_lag: gauge(name::OLDEST_LAG),
@@ -197,7 +197,7 @@ impl GaugeMeters {
 
     fn set(&self, gauges: &Gauges) {
         self.pending.set(number(gauges.pending));
-        self.retry.set(number(gauges.retry));
+        self.waiting.set(number(gauges.waiting));
         self.dead.set(number(gauges.dead));
         self.held_keys.set(number(gauges.held_keys));
         self.oldest_lag.set(millis(gauges.oldest_lag));

@@ -23,7 +23,7 @@ pub(super) const PURGED: &str = "outbox_purged_rows_total";
 pub(super) const ERRORS: &str = "outbox_errors_total";
 
 pub(super) const PENDING: &str = "outbox_pending_total";
-pub(super) const RETRY_EVENTS: &str = "outbox_retry_events";
+pub(super) const WAITING_EVENTS: &str = "outbox_waiting_events";
 pub(super) const DEAD_EVENTS: &str = "outbox_dead_events";
 pub(super) const HELD_KEYS: &str = "outbox_held_keys";
 pub(super) const OLDEST_LAG: &str = "outbox_lag_oldest_ms";

@@ -130,7 +130,7 @@ pub struct RowVerdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Content, Status};
+    use crate::store::{Before, Content, Status};
 
     fn claim(order: Order) -> Claim {
         Claim {
@@ -153,8 +153,9 @@ mod tests {
             status: Status::New,
             attempts: 0,
             due_in: Duration::ZERO,
+            is_early: false,
             lapsed: false,
-            behind: false,
+            before: Before::Nothing,
             content: Content::Unread { size: 1 },
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{Pending, Status};
+use super::{Before, Pending};
 use crate::envelope::{BadRow, Envelope};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use crate::envelope::{MAX_HEADERS_SIZE, MAX_PAYLOAD, Row, Sizes};
@@ -74,8 +74,8 @@ impl From<Result<Envelope, BadRow>> for Content {
 ///   be started comes with its content, however large it is. The rest comes as [`Content::Unread`].
 /// - What is larger than any event, in payload or headers, MUST NOT leave the database: it comes as
 ///   [`Content::Invalid`] with its size and the limit.
-/// - Rows in `skip`, held rows, and rows that are not due or are behind another MAY come without
-///   content.
+/// - Rows in `skip`, and rows that are not due or that another one [comes before](Before) MAY come
+///   without content.
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// Bytes of payload and headers, of all rows together.
@@ -104,9 +104,8 @@ impl Budget {
     /// Whether a row that came without content is to be started, so that it should have some.
     fn wants(&self, row: &Pending) -> bool {
         row.content.is_unread()
-            && row.status != Status::Held
             && row.due_in.is_zero()
-            && !row.behind
+            && row.before == Before::Nothing
             && !self.skip.contains(&row.seq)
     }
 
@@ -203,6 +202,7 @@ mod tests {
 
     use super::*;
     use crate::id::Token;
+    use crate::store::Status;
 
     fn unread(shard: i16, seq: i64, size: usize) -> Pending {
         Pending {
@@ -213,8 +213,9 @@ mod tests {
             status: Status::New,
             attempts: 0,
             due_in: Duration::ZERO,
+            is_early: false,
             lapsed: false,
-            behind: false,
+            before: Before::Nothing,
             content: Content::Unread { size },
         }
     }
@@ -258,7 +259,7 @@ mod tests {
             unread(0, 1, 4),
             Pending { status: Status::Held, ..unread(0, 2, 4) },
             Pending { due_in: Duration::from_secs(1), ..unread(0, 3, 4) },
-            Pending { behind: true, ..unread(0, 4, 4) },
+            Pending { before: Before::Waiting, ..unread(0, 4, 4) },
             unread(0, 5, 4),
         ];
 

@@ -18,8 +18,8 @@ impl<'a> Mark<'a> {
     pub(super) fn of(verdict: &'a Verdict) -> Self {
         let (status, tried, delay, error) = match verdict {
             Verdict::Done | Verdict::Delete => (Status::Done, 0, 0, None),
-            Verdict::Retry { delay, error } => (Status::Retry, 1, micros(*delay), Some(error)),
-            Verdict::Defer { delay, error } => (Status::Retry, 0, micros(*delay), Some(error)),
+            Verdict::Retry { delay, error } => (Status::Waiting, 1, micros(*delay), Some(error)),
+            Verdict::Defer { delay, error } => (Status::Waiting, 0, micros(*delay), Some(error)),
             Verdict::Dead { error } => (Status::Dead, 1, 0, Some(error)),
             Verdict::Held { error } => (Status::Held, 1, 0, Some(error)),
         };

@@ -4,6 +4,7 @@ mod claim;
 mod count;
 mod event;
 mod operate;
+mod read;
 mod state;
 mod tx;
 
@@ -18,9 +19,9 @@ use async_trait::async_trait;
 use self::state::State;
 pub use self::tx::MemoryTx;
 use super::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
-    RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
+    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
+    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
@@ -150,6 +151,18 @@ impl Store for MemoryStore {
 
     async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
         Ok(self.state().read_keys(read, self.clock.now()))
+    }
+
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
+        Ok(self.state().read_heads(read, self.clock.now()))
+    }
+
+    async fn promote(&self, promote: &Promote) -> Result<Due> {
+        Ok(self.state().promote(promote, self.clock.now()))
+    }
+
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
+        Ok(self.state().postpone(rows, self.clock.now()))
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {

@@ -7,10 +7,10 @@ use crate::id::{Epoch, OwnerId, ShardId};
 /// How much there is of what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Events never tried.
+    /// Events that can be delivered, or are behind another of their key.
     pub new: u64,
-    /// Events waiting for another try.
-    pub retry: u64,
+    /// Events that wait for their time: delayed, deferred, or to be retried.
+    pub waiting: u64,
     /// Events that hold their key.
     pub held: u64,
     /// Dead letters that block nobody.
@@ -47,10 +47,10 @@ pub struct ShardStats {
     pub owner: Option<OwnerId>,
     /// How often it has changed hands.
     pub epoch: Epoch,
-    /// Events never tried.
+    /// Events that can be delivered, or are behind another of their key.
     pub new: u64,
-    /// Events waiting for another try.
-    pub retry: u64,
+    /// Events that wait for their time: delayed, deferred, or to be retried.
+    pub waiting: u64,
     /// Events that hold their key.
     pub held: u64,
     /// For how long its oldest due event has been waiting.
@@ -62,10 +62,10 @@ pub struct ShardStats {
 pub struct TypeStats {
     /// Which.
     pub event_type: String,
-    /// Events never tried.
+    /// Events that can be delivered, or are behind another of their key.
     pub new: u64,
-    /// Events waiting for another try.
-    pub retry: u64,
+    /// Events that wait for their time: delayed, deferred, or to be retried.
+    pub waiting: u64,
     /// Events that hold their key.
     pub held: u64,
     /// Dead letters that block nobody.

@@ -122,7 +122,7 @@ impl Play {
         self.wrote("b").await?;
         let given_up = async || {
             let stats = self.place.store.stats().await?;
-            Ok(stats.new + stats.retry == 0 && stats.dead > 0)
+            Ok(stats.new + stats.waiting == 0 && stats.dead > 0)
         };
         wait(PATIENCE, given_up).await?;
         let crashing = self.start_armed("operate")?;
@@ -139,7 +139,7 @@ impl Play {
             let all = Admin::shared(self.place.store.clone());
             all.operate_matching(Operate::Replay, Filter::default()).run().await?;
             let stats = self.place.store.stats().await?;
-            Ok(stats.new + stats.retry + stats.held + stats.dead == 0)
+            Ok(stats.new + stats.waiting + stats.held + stats.dead == 0)
         };
         wait(PATIENCE, is_drained).await?;
         Ok(relay.stop().await?)
@@ -248,7 +248,7 @@ impl Play {
     async fn drained(&self) -> Result {
         let is_drained = async || {
             let stats = self.place.store.stats().await?;
-            Ok(stats.new + stats.retry + stats.held + stats.dead == 0)
+            Ok(stats.new + stats.waiting + stats.held + stats.dead == 0)
         };
         let drained = wait(PATIENCE, is_drained).await;
         let stats = self.place.store.stats().await;

@@ -18,7 +18,7 @@ pub async fn an_empty_store_names_its_shards<B: Backend>(backend: &B) {
     assert_eq!(breakdown.shards.iter().map(|it| it.shard).collect::<Vec<_>>(), all);
     for shard in &breakdown.shards {
         assert_eq!((&shard.owner, shard.epoch), (&None, Epoch(0)));
-        assert_eq!((shard.new, shard.retry, shard.held, shard.oldest_lag), (0, 0, 0, None));
+        assert_eq!((shard.new, shard.waiting, shard.held, shard.oldest_lag), (0, 0, 0, None));
     }
 }
 
@@ -39,14 +39,14 @@ pub async fn events_are_counted_in_their_shard<B: Backend>(backend: &B) {
             let ids = ids.iter().enumerate().filter(|(n, _)| n % 6 == kind);
             ids.filter(|(_, id)| row(&rows, id).shard == shard.shard).count() as u64
         };
-        assert_eq!((shard.new, shard.retry, shard.held), (of(0), of(1), of(2)));
+        assert_eq!((shard.new, shard.waiting, shard.held), (of(0), of(1), of(2)));
     }
     let stats = backend.store().stats().await.unwrap();
     let sum = |count: fn(&pillarbox::store::ShardStats) -> u64| {
         breakdown.shards.iter().map(count).sum::<u64>()
     };
     assert_eq!(stats.new, sum(|shard| shard.new));
-    assert_eq!(stats.retry, sum(|shard| shard.retry));
+    assert_eq!(stats.waiting, sum(|shard| shard.waiting));
     assert_eq!(stats.held, sum(|shard| shard.held));
     assert_eq!(breakdown.done, 10);
 }

@@ -76,7 +76,7 @@ pub async fn a_retried_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
 
     let again = claimer.claim().await;
     assert_eq!(ids(&again), [&id]);
-    assert_eq!((again[0].status, again[0].attempts), (Status::Retry, 1));
+    assert_eq!((again[0].status, again[0].attempts), (Status::Waiting, 1));
     assert_eq!(again[0].token, Token(first[0].token.0 + 2), "a verdict and a claim");
 }
 
@@ -93,7 +93,7 @@ pub async fn a_deferred_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
 
     let again = claimer.claim().await;
     assert_eq!(ids(&again), [&id]);
-    assert_eq!((again[0].status, again[0].attempts), (Status::Retry, 0));
+    assert_eq!((again[0].status, again[0].attempts), (Status::Waiting, 0));
 }
 
 /// What was delivered, given up or held is nobody's to claim, however old it is.

@@ -21,7 +21,7 @@ pub async fn only_dead_and_held_events_are_listed<B: Backend>(backend: &B) {
     }
 
     finds(backend, Filter::default(), &ids[3..]).await;
-    for status in [Status::New, Status::Done, Status::Retry] {
+    for status in [Status::New, Status::Done, Status::Waiting] {
         finds(backend, Filter { status: Some(status), ..Filter::default() }, &[]).await;
     }
 

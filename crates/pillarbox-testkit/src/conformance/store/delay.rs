@@ -55,5 +55,5 @@ pub async fn a_retried_row_becomes_due<B: Backend>(backend: &B) {
 
     let rows = read_all(backend).await;
     assert_eq!(row(&rows, &id).due_in, Duration::ZERO);
-    assert_eq!(row(&rows, &id).status, Status::Retry);
+    assert_eq!(row(&rows, &id).status, Status::Waiting);
 }

@@ -173,7 +173,7 @@ pub async fn a_hot_row_that_failed_is_an_ordinary_one<B: Backend>(backend: &B) {
     assert_eq!(writer.judge(&found, Verdict::Retry { delay, error }).await.len(), 1);
 
     let again = only(backend).await;
-    assert_eq!((again.status, again.attempts, again.lapsed), (Status::Retry, 1, false));
+    assert_eq!((again.status, again.attempts, again.lapsed), (Status::Waiting, 1, false));
     assert_eq!(again.due_in, Duration::ZERO);
 }
 

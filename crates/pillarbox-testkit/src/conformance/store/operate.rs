@@ -270,7 +270,7 @@ pub(super) async fn given_up<B: Backend>(backend: &B, verdict: Verdict) -> Event
 
 /// Does it to one event in every state, and gives who was changed and into what.
 async fn changed<B: Backend>(backend: &B, action: Action) -> Vec<(Status, Option<Status>)> {
-    let states = [Status::New, Status::Done, Status::Retry, Status::Dead, Status::Held];
+    let states = [Status::New, Status::Done, Status::Waiting, Status::Dead, Status::Held];
     let ids = emit(backend, ["new", "done", "retry", "dead", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids[1..].iter().zip([Verdict::Done, retry(HOUR), dead(), held()]) {

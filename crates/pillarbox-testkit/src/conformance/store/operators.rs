@@ -121,7 +121,7 @@ impl Life {
     fn state(self) -> Option<Status> {
         match self {
             Self::New => Some(Status::New),
-            Self::Retry => Some(Status::Retry),
+            Self::Retry => Some(Status::Waiting),
             Self::Dead => Some(Status::Dead),
             Self::Held => Some(Status::Held),
             Self::Gone => None,

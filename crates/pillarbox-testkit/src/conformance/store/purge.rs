@@ -66,7 +66,7 @@ pub async fn waiting_and_held_rows_never_go<B: Backend>(backend: &B) {
     assert_eq!(purge(backend, Purge::dead(HOUR)).await, 0);
 
     assert_eq!(status(backend, &new[0]).await, Some(Status::New));
-    assert_eq!(status(backend, &ids[0]).await, Some(Status::Retry));
+    assert_eq!(status(backend, &ids[0]).await, Some(Status::Waiting));
     assert_eq!(status(backend, &ids[1]).await, Some(Status::Held));
 }
 

@@ -34,7 +34,7 @@ pub async fn what_is_not_dead_is_not_replayed<B: Backend>(backend: &B) {
     assert_eq!(replayed, 1);
     assert_eq!(status(backend, &ids[0]).await, Some(Status::New));
     assert_eq!(status(backend, &ids[1]).await, Some(Status::Done));
-    assert_eq!(status(backend, &ids[2]).await, Some(Status::Retry));
+    assert_eq!(status(backend, &ids[2]).await, Some(Status::Waiting));
     assert_eq!(status(backend, &ids[3]).await, Some(Status::New));
     assert_eq!(replay(&*backend.store(), &[]).await, 0);
 }

@@ -29,7 +29,7 @@ pub async fn delete_is_what_it_is_in_a_shard<B: Backend>(backend: &B) {
 pub async fn retry_is_what_it_is_in_a_shard<B: Backend>(backend: &B) {
     let after = same_as_in_a_shard(backend, retry(HOUR)).await.unwrap();
 
-    assert_eq!((after.status, after.attempts, after.done_at), (Status::Retry, 1, None));
+    assert_eq!((after.status, after.attempts, after.done_at), (Status::Waiting, 1, None));
     assert_eq!(after.last_error.as_deref(), Some("socket closed"));
 }
 
@@ -38,7 +38,7 @@ pub async fn defer_is_what_it_is_in_a_shard<B: Backend>(backend: &B) {
     let verdict = Verdict::Defer { delay: HOUR, error: ErrorText::new("bank is closed") };
     let after = same_as_in_a_shard(backend, verdict).await.unwrap();
 
-    assert_eq!((after.status, after.attempts, after.done_at), (Status::Retry, 0, None));
+    assert_eq!((after.status, after.attempts, after.done_at), (Status::Waiting, 0, None));
 }
 
 /// A row that was given up is a dead letter.
@@ -183,7 +183,7 @@ pub async fn verdicts_mix_in_one_call<B: Backend>(backend: &B) {
 
     assert_eq!(applied.len(), 200);
     let expected =
-        [Some(Status::Done), None, Some(Status::Retry), Some(Status::Dead), Some(Status::Held)];
+        [Some(Status::Done), None, Some(Status::Waiting), Some(Status::Dead), Some(Status::Held)];
     for (n, row) in rows.iter().enumerate() {
         assert_eq!(status(backend, id_of(row)).await, expected[n % 5], "row {n}");
     }
@@ -203,7 +203,7 @@ pub async fn two_thousand_verdicts_go_in_one_call<B: Backend>(backend: &B) {
     let distinct: HashSet<_> = applied.iter().collect();
     assert_eq!((distinct.len(), applied.len()), (2000, 2000));
     let stats = backend.store().stats().await.unwrap();
-    assert_eq!((stats.new, stats.retry), (0, 1000));
+    assert_eq!((stats.new, stats.waiting), (0, 1000));
 }
 
 /// A settle without verdicts does nothing.

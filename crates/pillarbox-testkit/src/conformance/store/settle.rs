@@ -34,13 +34,13 @@ pub async fn retry_counts_an_attempt_and_waits<B: Backend>(backend: &B) {
     let (id, stored) = settled(backend, retry(HOUR)).await;
 
     let stored = stored.unwrap();
-    assert_eq!((stored.status, stored.attempts), (Status::Retry, 1));
+    assert_eq!((stored.status, stored.attempts), (Status::Waiting, 1));
     assert_eq!(stored.last_error.as_deref(), Some("socket closed"));
     assert_eq!(stored.done_at, None);
     let rows = read_all(backend).await;
     let due_in = row(&rows, &id).due_in;
     assert!(due_in > HOUR / 2 && due_in <= HOUR, "due in {due_in:?}");
-    assert_eq!((row(&rows, &id).status, row(&rows, &id).attempts), (Status::Retry, 1));
+    assert_eq!((row(&rows, &id).status, row(&rows, &id).attempts), (Status::Waiting, 1));
 }
 
 /// A deferred row waits too, but its attempts stay.
@@ -49,7 +49,7 @@ pub async fn defer_waits_without_counting<B: Backend>(backend: &B) {
     let (id, stored) = settled(backend, verdict).await;
 
     let stored = stored.unwrap();
-    assert_eq!((stored.status, stored.attempts), (Status::Retry, 0));
+    assert_eq!((stored.status, stored.attempts), (Status::Waiting, 0));
     assert_eq!(stored.last_error.as_deref(), Some("bank is closed"));
     let due_in = row(&read_all(backend).await, &id).due_in;
     assert!(due_in > HOUR / 2 && due_in <= HOUR, "due in {due_in:?}");
@@ -66,7 +66,7 @@ pub async fn defer_keeps_the_attempts_there_are<B: Backend>(backend: &B) {
     }
 
     let stored = backend.store().event(&id).await.unwrap().unwrap();
-    assert_eq!((stored.status, stored.attempts), (Status::Retry, 2));
+    assert_eq!((stored.status, stored.attempts), (Status::Waiting, 2));
     assert_eq!(stored.last_error.as_deref(), Some("socket closed"));
 }
 
@@ -205,7 +205,7 @@ pub async fn verdicts_mix_over_shards_and_kinds<B: Backend>(backend: &B) {
     assert_eq!(settled.applied.len(), 200);
     assert!(settled.refused.is_empty());
     let expected =
-        [Some(Status::Done), None, Some(Status::Retry), Some(Status::Dead), Some(Status::Held)];
+        [Some(Status::Done), None, Some(Status::Waiting), Some(Status::Dead), Some(Status::Held)];
     for (n, id) in ids.iter().enumerate() {
         assert_eq!(status(backend, id).await, expected[n % kinds.len()], "event {n}");
     }
@@ -225,7 +225,7 @@ pub async fn two_thousand_verdicts_go_in_one_call<B: Backend>(backend: &B) {
     let applied: HashSet<_> = settled.applied.iter().collect();
     assert_eq!((applied.len(), settled.applied.len()), (2000, 2000));
     let stats = backend.store().stats().await.unwrap();
-    assert_eq!((stats.new, stats.retry), (0, 1000));
+    assert_eq!((stats.new, stats.waiting), (0, 1000));
 }
 
 /// A settle without verdicts does nothing.

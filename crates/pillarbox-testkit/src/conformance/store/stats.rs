@@ -24,7 +24,7 @@ pub async fn events_are_counted_by_status<B: Backend>(backend: &B) {
 
     let stats = backend.store().stats().await.unwrap();
 
-    assert_eq!((stats.new, stats.retry, stats.dead, stats.held), (2, 2, 1, 3));
+    assert_eq!((stats.new, stats.waiting, stats.dead, stats.held), (2, 2, 1, 3));
 }
 
 /// The lag is that of the oldest due event; one that is not due has none.

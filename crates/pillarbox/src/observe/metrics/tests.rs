@@ -185,7 +185,7 @@ fn each_end_of_a_delivery_has_counters_of_its_own() {
 fn the_rest_is_counted_by_store() {
     let gauges = Gauges {
         pending: 21,
-        retry: 22,
+        waiting: 22,
         dead: 23,
         held_keys: 24,
         oldest_lag: Duration::from_millis(1500),
@@ -225,7 +225,7 @@ fn the_rest_is_counted_by_store() {
         (name::LEASE_LOST, 1.0),
         (name::FENCED, 1.0),
         (name::PENDING, 21.0),
-        (name::RETRY_EVENTS, 22.0),
+        (name::WAITING_EVENTS, 22.0),
         (name::DEAD_EVENTS, 23.0),
         (name::HELD_KEYS, 24.0),
         (name::OLDEST_LAG, 1500.0),

@@ -9,7 +9,7 @@ use super::{Board, LaneKey, Ticket};
 use crate::hot::{KeyedEvent, Registration};
 use crate::id::{Epoch, Token};
 use crate::relay::routes::Places;
-use crate::store::{Content, Pending, Status};
+use crate::store::{Before, Content, Pending, Status};
 
 /// How long a key waits for a commit that does not come; the row is an ordinary one then.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -49,8 +49,9 @@ impl Board {
             status: Status::New,
             attempts: 0,
             due_in: Duration::ZERO,
+            is_early: false,
             lapsed: false,
-            behind: false,
+            before: Before::Nothing,
             content: Content::Event(envelope),
         };
         let queued = Queued::hot(row, room);

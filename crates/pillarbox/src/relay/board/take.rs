@@ -11,7 +11,7 @@ use super::lane::{Parked, Queued};
 use super::{Board, LaneKey, MOST_PARKED};
 use crate::id::{Seq, ShardId};
 use crate::relay::number::NumberMap;
-use crate::store::{KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
+use crate::store::{Before, KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
 
 /// A read that takes longer walks through entries that are dead and still there.
 const READ_TAKES: Duration = Duration::from_millis(20);
@@ -207,8 +207,10 @@ impl Board {
     }
 
     fn take_keyed_row(&mut self, row: Pending, lane_key: &LaneKey, now: Instant) -> Taken {
-        if row.behind {
-            return self.leave_behind(lane_key);
+        match row.before {
+            Before::Nothing => {}
+            Before::Waiting => return Taken::Waits,
+            Before::Unread => return self.leave_behind(lane_key),
         }
         self.reconsider_parked(lane_key, row.seq);
         let lane = self.lanes.entry(lane_key.clone()).or_default();

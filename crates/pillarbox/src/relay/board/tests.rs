@@ -283,7 +283,7 @@ impl Sim {
             self.end_settle();
             self.advance(100).await;
             let stats = self.store.stats().await.unwrap();
-            if stats.new + stats.retry + stats.held == 0 && self.board.lanes.is_empty() {
+            if stats.new + stats.waiting + stats.held == 0 && self.board.lanes.is_empty() {
                 return;
             }
         }
@@ -291,7 +291,7 @@ impl Sim {
 
     async fn check(&self) {
         let stats = self.store.stats().await.unwrap();
-        assert_eq!((stats.new, stats.retry, stats.held), (0, 0, 0), "something is stuck");
+        assert_eq!((stats.new, stats.waiting, stats.held), (0, 0, 0), "something is stuck");
         let mut seen = HashSet::new();
         let first: Vec<_> = self.delivered.iter().filter(|id| seen.insert(*id)).collect();
         assert!(self.is_faulty || first.len() == self.delivered.len(), "one came twice");

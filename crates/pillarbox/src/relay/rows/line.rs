@@ -169,7 +169,7 @@ mod tests {
     use crate::id::{OwnerId, Seq, ShardId, Token};
     use crate::observe::Observers;
     use crate::relay::memory::Memory;
-    use crate::store::{Content, Status};
+    use crate::store::{Before, Content, Status};
     use crate::tx::Place;
 
     fn event() -> Envelope {
@@ -185,8 +185,9 @@ mod tests {
             status: Status::New,
             attempts: 0,
             due_in: Duration::ZERO,
+            is_early: false,
             lapsed,
-            behind: false,
+            before: Before::Nothing,
             content: Content::Event(event()),
         };
         let until = Deadline::after(&SystemClock, Duration::from_secs(60));

@@ -238,7 +238,7 @@ async fn run(claim: ClaimMode) {
     ledger.check();
     let (stats, pages) = (store.stats().await.expect("it is counted"), ledger.pages());
     if !pages.is_excused {
-        assert_eq!(stats.new + stats.retry, 0, "not settled: {stats:?}");
+        assert_eq!(stats.new + stats.waiting, 0, "not settled: {stats:?}");
     }
     assert_eq!(stats.owners, 0, "the relay has not left");
 }

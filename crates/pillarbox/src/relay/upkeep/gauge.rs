@@ -51,8 +51,8 @@ impl Counter {
 
 fn gauges(stats: &Stats) -> Gauges {
     Gauges {
-        pending: stats.new + stats.retry + stats.held,
-        retry: stats.retry,
+        pending: stats.new + stats.waiting + stats.held,
+        waiting: stats.waiting,
         dead: stats.dead,
         // Only the head of a key can be held, so that each held event is a key.
         held_keys: stats.held,

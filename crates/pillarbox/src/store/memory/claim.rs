@@ -34,17 +34,17 @@ impl State {
     /// The rows to be had, each with its place in the claim: that of its shard, and that of its
     /// key among those of the shard where the order of keys counts.
     fn claimable(&self, claim: &Claim, now: Timestamp) -> Vec<(usize, KeyPlace, Seq)> {
-        let mut waiting = HashSet::new();
+        let mut keys = HashSet::new();
         let mut due = Vec::new();
         for (seq, event) in self.events.iter().filter(|(_, event)| event.is_pending()) {
             let key = event.key.as_deref().filter(|_| claim.order == Order::Key);
-            let is_head = key.is_none_or(|key| waiting.insert(key));
+            let is_head = key.is_none_or(|key| keys.insert(key));
             let Some(place) = claim.shards.iter().position(|shard| *shard == event.shard) else {
                 continue;
             };
             let is_passed =
                 place == 0 && key.is_some_and(|key| Some(key) <= claim.after.as_deref());
-            if is_head && !is_passed && event.is_free(now) {
+            if is_head && !is_passed && event.is_claimable(now) {
                 due.push((place, (key.is_none(), key.map(str::to_owned)), *seq));
             }
         }

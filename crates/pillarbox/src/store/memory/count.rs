@@ -17,7 +17,7 @@ impl State {
         let all = || self.events.values();
         Stats {
             new: count(all(), Status::New),
-            retry: count(all(), Status::Retry),
+            waiting: count(all(), Status::Waiting),
             held: count(all(), Status::Held),
             dead: count(all(), Status::Dead),
             oldest_lag: oldest_lag(all(), now),
@@ -59,7 +59,7 @@ impl State {
                         owner: shard.owner.clone(),
                         epoch: shard.epoch,
                         new: count(events(), Status::New),
-                        retry: count(events(), Status::Retry),
+                        waiting: count(events(), Status::Waiting),
                         held: count(events(), Status::Held),
                         oldest_lag: oldest_lag(events(), now),
                     }
@@ -78,7 +78,7 @@ fn type_stats(event_type: &str, events: &[&Event]) -> TypeStats {
     TypeStats {
         event_type: event_type.to_owned(),
         new: count(Status::New),
-        retry: count(Status::Retry),
+        waiting: count(Status::Waiting),
         held: count(Status::Held),
         dead: count(Status::Dead),
     }

@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::envelope::{Delivery, Envelope};
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::{
-    AuditEntry, Content, DeadLetter, FAILED_PERMANENT, Pending, SEND_FAILED, Status, StoredEvent,
+    AuditEntry, Before, Content, DeadLetter, FAILED_PERMANENT, Pending, SEND_FAILED, Status, StoredEvent,
 };
 use crate::verdict::{ErrorText, Verdict};
 
@@ -35,18 +35,19 @@ impl Event {
         shard: ShardId,
         now: Timestamp,
     ) -> Self {
+        let available_at = match envelope.delivery() {
+            Delivery::AtOnce => now,
+            Delivery::At(moment) => moment,
+            Delivery::After(delay) => now.saturating_add(delay),
+        };
         Self {
             key,
             shard,
-            status: Status::New,
+            status: if available_at > now { Status::Waiting } else { Status::New },
             attempts: 0,
             crashes: 0,
             token: Token(0),
-            available_at: match envelope.delivery() {
-                Delivery::AtOnce => now,
-                Delivery::At(moment) => moment,
-                Delivery::After(delay) => now.saturating_add(delay),
-            },
+            available_at,
             created_at: now,
             done_at: None,
             lease: None,
@@ -56,20 +57,52 @@ impl Event {
         }
     }
 
-    /// Whether it waits: new, to be retried, or held.
+    /// Whether it is to be delivered, or waits for its time or for an operator.
     pub(super) fn is_pending(&self) -> bool {
         self.is_open() || self.status == Status::Held
     }
 
     /// Whether it takes a verdict.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.status, Status::New | Status::Retry)
+        matches!(self.status, Status::New | Status::Waiting)
     }
 
     /// Whether it is due and leased to nobody.
     pub(super) fn is_free(&self, now: Timestamp) -> bool {
-        let is_leased = self.lease.as_ref().is_some_and(|(_, until)| *until >= now);
-        self.is_open() && self.available_at <= now && !is_leased
+        self.is_open() && self.available_at <= now && !self.is_leased(now)
+    }
+
+    /// Whether it is new and leased to nobody.
+    pub(super) fn is_claimable(&self, now: Timestamp) -> bool {
+        self.status == Status::New && !self.is_leased(now)
+    }
+
+    fn is_leased(&self, now: Timestamp) -> bool {
+        self.lease.as_ref().is_some_and(|(_, until)| *until >= now)
+    }
+
+    /// Whether it is written as new, and its time has not come.
+    fn is_early(&self, now: Timestamp) -> bool {
+        self.status == Status::New && self.available_at > now && !self.is_leased(now)
+    }
+
+    /// Becomes new if it waits and its time has come.
+    pub(super) fn promote(&mut self, now: Timestamp) -> bool {
+        let is_due = self.status == Status::Waiting && self.available_at <= now;
+        if is_due {
+            self.status = Status::New;
+        }
+        is_due
+    }
+
+    /// Waits if it is new and its time has not come.
+    pub(super) fn postpone(&mut self, now: Timestamp) -> bool {
+        let is_early = self.status == Status::New && self.available_at > now;
+        if is_early {
+            (self.status, self.lease) = (Status::Waiting, None);
+            self.advance();
+        }
+        is_early
     }
 
     /// Whether it was given up.
@@ -94,8 +127,9 @@ impl Event {
             status: self.status,
             attempts: self.attempts,
             due_in: self.available_at.since(now),
+            is_early: self.is_early(now),
             lapsed: false,
-            behind: false,
+            before: Before::Nothing,
             content: Content::Event(self.envelope.clone()),
         }
     }
@@ -190,7 +224,7 @@ impl Event {
     }
 
     fn wait(&mut self, until: Timestamp, error: &ErrorText) {
-        self.status = Status::Retry;
+        self.status = Status::Waiting;
         self.available_at = until;
         self.last_error = Some(error.as_str().to_owned());
     }

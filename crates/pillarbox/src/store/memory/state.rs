@@ -9,11 +9,10 @@ use crate::clock::Timestamp;
 use crate::envelope::Envelope;
 use crate::error::Result;
 use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId};
-use crate::store::content::fill;
 use crate::store::mode::refuse_living;
 use crate::store::{
-    AuditEntry, Budget, Content, Holding, Join, KeyRead, Lease, MAX_MEMBERS, Member, Mode, Origin,
-    Pending, Read, ReadKeys, Renewal, Settle, Settled, Settlement, Take,
+    AuditEntry, Holding, Join, Lease, MAX_MEMBERS, Member, Mode, Origin, Renewal, Settle, Settled,
+    Settlement, Take,
 };
 use crate::tx::PayloadHash;
 use crate::verdict::Verdict;
@@ -194,62 +193,6 @@ impl State {
         theirs.for_each(|shard| shard.owner = None);
     }
 
-    pub(super) fn read(&self, read: &Read, now: Timestamp) -> Vec<Pending> {
-        let limit = usize::try_from(read.limit).unwrap_or(usize::MAX);
-        // What is done stays for days: it is passed once, not for every shard and row.
-        let pending: Vec<(Seq, &Event)> = self.pending().collect();
-        let mut rows = Vec::new();
-        for want in &read.shards {
-            let at_floor = pending.partition_point(|(seq, _)| *seq <= want.floor);
-            let (below, above) = pending.split_at(at_floor);
-            let waiting = above.iter().filter(|(_, event)| event.shard == want.shard);
-            rows.extend(waiting.take(limit).map(|(seq, event)| Pending {
-                behind: is_behind(event, below),
-                ..event.read(*seq, now)
-            }));
-        }
-        self.within(rows, &read.budget, read.rows(), |row| read.line(row))
-    }
-
-    /// With as much content as the budget allows.
-    pub(super) fn within(
-        &self,
-        mut rows: Vec<Pending>,
-        budget: &Budget,
-        most: usize,
-        line: impl Fn(&Pending) -> usize,
-    ) -> Vec<Pending> {
-        let fit = budget.fit(most);
-        for row in &mut rows {
-            let size = row.content.bytes();
-            if size > fit {
-                row.content = Content::Unread { size };
-            }
-        }
-        let chosen = budget.choose(&rows, line);
-        let events = chosen.iter().filter_map(|(_, seq)| Some((*seq, self.events.get(seq)?)));
-        let content = |event: &Event| Content::Event(event.envelope.clone());
-        let fetched = events.map(|(seq, event)| (seq, content(event))).collect();
-        fill(&mut rows, &chosen, fetched);
-        rows
-    }
-
-    fn pending(&self) -> impl Iterator<Item = (Seq, &Event)> {
-        self.events.iter().map(|(seq, event)| (*seq, event)).filter(|(_, event)| event.is_pending())
-    }
-
-    pub(super) fn read_keys(&self, read: &ReadKeys, now: Timestamp) -> Vec<Pending> {
-        let limit = usize::try_from(read.limit).unwrap_or(usize::MAX);
-        let mut rows = Vec::new();
-        for KeyRead { shard, key } in &read.keys {
-            let waiting = self
-                .pending()
-                .filter(|(_, event)| event.shard == *shard && event.key.as_ref() == Some(key));
-            rows.extend(waiting.take(limit).map(|(seq, event)| event.read(seq, now)));
-        }
-        self.within(rows, &read.budget, read.rows(), |row| read.line(row))
-    }
-
     pub(super) fn settle(&mut self, settle: &Settle, now: Timestamp) -> Settled {
         let mut fences: BTreeMap<ShardId, Epoch> = BTreeMap::new();
         for settlement in &settle.settlements {
@@ -310,11 +253,6 @@ impl State {
     fn shard_mut(&mut self, shard: ShardId) -> Option<&mut Shard> {
         usize::try_from(shard.0).ok().and_then(|at| self.shards.get_mut(at))
     }
-}
-
-/// Whether one of its key is among those below.
-fn is_behind(event: &Event, below: &[(Seq, &Event)]) -> bool {
-    event.key.is_some() && below.iter().any(|(_, older)| older.key == event.key)
 }
 
 /// FNV-1a: spreads keys evenly and is the same in every process.

@@ -103,7 +103,7 @@ impl<'a> Alike<'a> {
     }
 
     fn is_put_off(&self) -> bool {
-        self.mark.is_some_and(|mark| mark.status == Status::Retry)
+        self.mark.is_some_and(|mark| mark.status == Status::Waiting)
     }
 
     fn is_failure(&self) -> bool {

@@ -1,0 +1,209 @@
+//! Reads: which rows can be delivered, and when those are due that wait for their time.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Budget, Content, Status};
+use crate::envelope::Envelope;
+use crate::id::{Seq, ShardId, Token};
+
+/// Which new rows to read.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// From which shards, each above its floor; content comes for the first ones first.
+    pub shards: Vec<ShardRead>,
+    /// How many rows of each shard at most.
+    pub limit: u32,
+    /// How much content at most.
+    pub budget: Budget,
+}
+
+impl Read {
+    /// How many rows at most.
+    pub(crate) fn rows(&self) -> usize {
+        self.shards.len().saturating_mul(self.limit as usize)
+    }
+
+    /// Which of the shards a row is of.
+    pub(crate) fn line(&self, row: &Pending) -> usize {
+        self.shards.iter().position(|want| want.shard == row.shard).unwrap_or(self.shards.len())
+    }
+}
+
+/// One shard to read.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardRead {
+    /// Which.
+    pub shard: ShardId,
+    /// Only rows above this; [`Seq::START`] reads from the head.
+    pub floor: Seq,
+}
+
+/// Which keys to read.
+#[derive(Clone, Debug)]
+pub struct ReadKeys {
+    /// The keys, each once; content comes for the first ones first.
+    pub keys: Vec<KeyRead>,
+    /// How many rows of each key at most.
+    pub limit: u32,
+    /// How much content at most.
+    pub budget: Budget,
+}
+
+impl ReadKeys {
+    /// How many rows at most.
+    pub(crate) fn rows(&self) -> usize {
+        self.keys.len().saturating_mul(self.limit as usize)
+    }
+
+    /// Which of the keys a row is of.
+    pub(crate) fn line(&self, row: &Pending) -> usize {
+        let is_of = |want: &KeyRead| want.shard == row.shard && Some(&want.key) == row.key.as_ref();
+        self.keys.iter().position(is_of).unwrap_or(self.keys.len())
+    }
+}
+
+/// One key to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRead {
+    /// The shard the key belongs to.
+    pub shard: ShardId,
+    /// The key, as a row's `ordering_key` has it.
+    pub key: Arc<str>,
+}
+
+/// Which heads of keys to read.
+#[derive(Clone, Debug)]
+pub struct ReadHeads {
+    /// From which shard.
+    pub shard: ShardId,
+    /// Where to go on.
+    pub after: HeadsCursor,
+    /// Without a key, only rows up to this one.
+    pub up_to: Seq,
+    /// How many rows at most.
+    pub limit: u32,
+    /// How much content at most.
+    pub budget: Budget,
+}
+
+/// How far the heads of a shard have been read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeadsCursor {
+    /// Up to this key, byte by byte; before all keys, the empty one.
+    Key(Arc<str>),
+    /// All keys, and what has none up to this row.
+    Keyless(Seq),
+}
+
+impl HeadsCursor {
+    /// In front of all keys.
+    pub fn start() -> Self {
+        Self::Key(Arc::from(""))
+    }
+}
+
+/// Heads of keys.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// The oldest new row of each key, blocked or not; behind the last key, rows without one. A page
+    /// has either.
+    pub rows: Vec<Pending>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<HeadsCursor>,
+    /// The newest new row that the shard had when the read began.
+    pub newest: Seq,
+}
+
+impl Heads {
+    /// Rows as a page of that read brought them, before which the shard had this newest row.
+    pub(crate) fn of(read: &ReadHeads, rows: Vec<Pending>, newest: Seq) -> Self {
+        let is_full = u32::try_from(rows.len()).is_ok_and(|count| count >= read.limit);
+        let last = rows.last().filter(|_| is_full);
+        let next = match (&read.after, last) {
+            (HeadsCursor::Key(_), Some(last)) => last.key.clone().map(HeadsCursor::Key),
+            (HeadsCursor::Key(_), None) => Some(HeadsCursor::Keyless(Seq::START)),
+            (HeadsCursor::Keyless(_), last) => last.map(|row| HeadsCursor::Keyless(row.seq)),
+        };
+        Self { rows, next, newest }
+    }
+}
+
+/// Which waiting rows to make new.
+#[derive(Clone, Debug)]
+pub struct Promote {
+    /// Of which shards.
+    pub shards: Vec<ShardId>,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// Waiting rows whose time had come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Those that are new now.
+    pub rows: Vec<DueRow>,
+    /// How long until the next one is due: zero where there are more now, `None` where none waits.
+    pub next: Option<Duration>,
+}
+
+/// A row that was made new.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueRow {
+    /// Its shard.
+    pub shard: ShardId,
+    /// Its place in the table.
+    pub seq: Seq,
+    /// What it is ordered by; `None` = nothing.
+    pub key: Option<Arc<str>>,
+}
+
+/// A new row, or one that was claimed.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// Its place in the table.
+    pub seq: Seq,
+    /// Its shard.
+    pub shard: ShardId,
+    /// What it is ordered by; `None` = nothing.
+    pub key: Option<Arc<str>>,
+    /// How often its state was decided.
+    pub token: Token,
+    /// New, unless somebody changed that while it was read.
+    pub status: Status,
+    /// How many attempts have failed.
+    pub attempts: u32,
+    /// How long until it may be delivered: its time has come, and nobody's lease is on it. Zero
+    /// when it is due. A claim gives a lease, and counts none.
+    pub due_in: Duration,
+    /// Its time has not come, and nobody has a lease on it: it was written as if it had come, and is
+    /// to be [postponed](super::Store::postpone).
+    pub is_early: bool,
+    /// Whether a lease on it has run out. Read, it must be [reclaimed](super::Store::reclaim) first;
+    /// claimed, its last owner may have died of it, or an owner before that was counted.
+    pub lapsed: bool,
+    /// Whether an older row of its key comes first, in the same snapshot: then this one must not be
+    /// started.
+    pub before: Before,
+    /// What it holds, as far as it was read.
+    pub content: Content,
+}
+
+impl Pending {
+    /// The event, if it was read and is valid.
+    pub fn event(&self) -> Option<&Envelope> {
+        self.content.event()
+    }
+}
+
+/// What comes before a row, of its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing that this read does not bring: the row may start, after the older ones of its key that
+    /// came with it.
+    #[default]
+    Nothing,
+    /// An older row that waits for its time or for an operator.
+    Waiting,
+    /// An older new row, at or below the floor of the read.
+    Unread,
+}
