@@ -7,6 +7,7 @@ mod careful;
 mod crew;
 mod deliver;
 mod depth;
+mod due;
 mod engine;
 mod handle;
 mod hot;
@@ -46,6 +47,7 @@ use self::board::{Board, Pages};
 use self::careful::Careful;
 use self::deliver::Courier;
 use self::depth::Depths;
+use self::due::DueRows;
 use self::engine::Engine;
 pub use self::handle::RelayHandle;
 use self::hot::HotWork;
@@ -283,6 +285,7 @@ impl Relay {
             judge: judge(self.policy, &settings),
             routes: Ahead::new(routes()),
             board: Board::new(Pages { batch: settings.batch.get(), least: 16 }),
+            due: DueRows::new(settings.poll, instant()),
             settings,
             wake: self.wake,
             hot: HotWork::new(self.hot.0, self.hot.1),

@@ -4,6 +4,7 @@
 //! and later ones wait behind it, also while it waits for a retry or is held; a row that is
 //! settled stays in hand until every read that began before has been taken in.
 
+mod below;
 mod drain;
 mod floor;
 mod hand;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use self::below::{Below, FEW};
 use self::floor::{Begin, Floor};
 use self::hand::Hand;
 use self::lane::{Lane, Parked, Queued};
@@ -29,10 +31,13 @@ use super::memory::{Limits, Pace};
 use super::ready::Ready;
 use super::routes::Places;
 use crate::id::{Epoch, Seq, ShardId};
-use crate::store::{Pending, Read, ReadKeys};
+use crate::store::{DueRow, Pending, Read, ReadHeads, ReadKeys};
 
 /// Keys remembered as waiting; beyond that, each sweep finds them again.
 const MOST_PARKED: usize = 100_000;
+
+/// Keys to be read; beyond that, no more rows are made new.
+const MOST_KEY_READS: usize = 4_000;
 
 type LaneKey = (ShardId, Arc<str>);
 
@@ -40,6 +45,8 @@ type LaneKey = (ShardId, Arc<str>);
 pub(super) struct Board {
     pages: Pages,
     limits: Limits,
+    /// Fewer rows of keys that wait are read with every page.
+    few: usize,
     /// How many rows to ask for at a time.
     pace: Pace,
     shards: BTreeMap<ShardId, Shard>,
@@ -61,14 +68,19 @@ pub(super) struct Board {
     /// Lanes to be read once the read under way, which may show them as they were, has ended.
     doubtful: Vec<LaneKey>,
     read_under_way: bool,
-    /// Whether the last read was of keys: keys and shards take turns.
-    keys_were_last: bool,
+    /// Lanes whose event was settled as one that waits, to be forgotten once the read under way,
+    /// which may show the rows behind it as free, has ended.
+    closing: Vec<LaneKey>,
+    /// What was read last: pages, keys and heads take turns.
+    last_read: Kind,
     /// How many reads from the head, one after the other, took long.
     slow_reads: u32,
     /// The relay stops: each shard is read to its end once more, and what waits stays in the table.
     is_last_pass: bool,
     /// The shard that the next read begins with, or the first one behind it.
     first_shard: ShardId,
+    /// The same for the next read of heads.
+    first_heads: ShardId,
 }
 
 /// How much to read at a time.
@@ -84,6 +96,8 @@ pub(super) struct Pages {
 struct Shard {
     epoch: Epoch,
     floor: Floor,
+    /// What is read by heads of keys, if anything is.
+    below: Option<Below>,
     /// Whether a read may find something new.
     hungry: bool,
     /// How the read under way was begun for it. One begun before it was lost and taken again shows
@@ -96,7 +110,7 @@ struct Shard {
     /// To be read from its head, once the pass under way has come to its end: a pass that is cut
     /// short again and again would never reach the rows behind a crowd that waits.
     again: bool,
-    /// When the first delayed row without a key is due.
+    /// When the first row without a key is free that is leased, or was put off.
     next_due: Option<Instant>,
     /// How far the last pass over the shard has come.
     last_pass: LastPass,
@@ -126,6 +140,15 @@ pub(super) struct Ticket {
 pub(super) enum Wanted {
     Shards(Read),
     Keys(ReadKeys),
+    Heads(ReadHeads),
+}
+
+/// What a read is of.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Shards,
+    Keys,
+    Heads,
 }
 
 impl Board {
@@ -133,6 +156,7 @@ impl Board {
         Self {
             pages,
             limits: Limits::RELAY,
+            few: FEW,
             pace: Pace::new(pages.batch),
             shards: BTreeMap::new(),
             draining: BTreeSet::new(),
@@ -147,10 +171,12 @@ impl Board {
             settled_during_read: Vec::new(),
             doubtful: Vec::new(),
             read_under_way: false,
-            keys_were_last: false,
+            closing: Vec::new(),
+            last_read: Kind::Heads,
             slow_reads: 0,
             is_last_pass: false,
             first_shard: ShardId(0),
+            first_heads: ShardId(0),
         }
     }
 
@@ -164,6 +190,7 @@ impl Board {
             self.shards.entry(*shard).or_insert(Shard {
                 epoch: *epoch,
                 floor: Floor::new(),
+                below: None,
                 hungry: true,
                 asked: None,
                 more: false,
@@ -210,7 +237,10 @@ impl Board {
 
     /// Something may have been committed anywhere.
     pub(super) fn wake(&mut self) {
-        self.shards.values_mut().for_each(|shard| shard.hungry = true);
+        for shard in self.shards.values_mut() {
+            shard.hungry = true;
+            shard.below.iter_mut().for_each(Below::want);
+        }
     }
 
     /// So many rows whose lease had run out can be started now.
@@ -225,6 +255,22 @@ impl Board {
     /// Everything is to be read from its head: for late commits and replays.
     pub(super) fn sweep(&mut self) {
         self.shards.values_mut().for_each(Shard::start_over);
+    }
+
+    /// Waiting rows are new now: they are found by pages, or below the base by their keys.
+    pub(super) fn promoted(&mut self, rows: Vec<DueRow>) {
+        for DueRow { shard, seq, key } in rows {
+            let Some(state) = self.shards.get_mut(&shard) else { continue };
+            match key {
+                Some(key) if seq <= state.floor.base() => self.want_key((shard, key)),
+                _ => state.start_over(),
+            }
+        }
+    }
+
+    /// Whether as many keys are to be read as are worth remembering.
+    pub(super) fn has_many_keys_to_read(&self) -> bool {
+        self.key_reads.len() > MOST_KEY_READS
     }
 
     /// A row of the shard may be found now that earlier reads have not brought.
@@ -243,7 +289,8 @@ impl Board {
     /// Whether rows may start, or may be found by the last pass.
     pub(super) fn has_due_rows(&self) -> bool {
         let is_unread = |(id, shard): (&ShardId, &Shard)| {
-            shard.last_pass != LastPass::Over && !self.draining.contains(id)
+            let has_heads = shard.below.as_ref().is_some_and(Below::is_wanted);
+            (has_heads || shard.last_pass != LastPass::Over) && !self.draining.contains(id)
         };
         self.read_under_way
             || self.cold_depth() + self.hot_depth() + self.key_reads.len() > 0
@@ -276,7 +323,9 @@ impl Board {
         }
         let lanes = self.due.first().map(|(when, _)| *when);
         let rows = self.shards.values().filter_map(|shard| shard.next_due).min();
-        [lanes, rows, self.slow.next_due()].into_iter().flatten().min()
+        let below = self.shards.values().filter_map(|shard| shard.below.as_ref());
+        let heads = below.filter_map(Below::next_due).min();
+        [lanes, rows, heads, self.slow.next_due()].into_iter().flatten().min()
     }
 
     /// How many rows from the table may start.
@@ -403,6 +452,9 @@ impl Board {
         for seq in std::mem::take(&mut self.settled_during_read) {
             self.hand.remove(seq);
         }
+        for lane_key in std::mem::take(&mut self.closing) {
+            self.close(&lane_key);
+        }
         for lane_key in std::mem::take(&mut self.doubtful) {
             self.want_key(lane_key);
         }
@@ -427,6 +479,7 @@ impl Shard {
     fn start_over(&mut self) {
         self.hungry = true;
         self.last_pass = LastPass::Ahead;
+        self.below.iter_mut().for_each(Below::want);
         if self.more && self.floor.passes_a_crowd() {
             self.again = true;
             self.floor.look_back();

@@ -15,6 +15,7 @@ use super::careful::Careful;
 use super::crew::{Over, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
+use super::due::{self, DueRows};
 use super::hot::HotWork;
 use super::job::{Job, Judged};
 use super::lease::Tenure;
@@ -28,7 +29,8 @@ use crate::id::{Epoch, Seq, jitter};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
 use crate::retry::{Delivered, Judge};
-use crate::store::{Pending, Settle, Store};
+use crate::store::{Due, Pending, Settle, Store};
+use crate::verdict::Verdict;
 use crate::wake::Wake;
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ pub(super) struct Engine {
     pub(super) work: Work,
     pub(super) hot: HotWork,
     pub(super) careful: Careful,
+    pub(super) due: DueRows,
     /// How many shards there are.
     pub(super) all_shards: usize,
     pub(super) observers: Observers,
@@ -62,7 +65,7 @@ impl Engine {
                 () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.hot.next() => self.take_in_mail(mail),
-                () = self.wake.wait() => self.board.wake(),
+                () = self.wake.wait() => self.wake(),
                 () = self.tenure.changed() => self.hold(),
                 () = sleep_until(timer) => self.tick(),
             }
@@ -85,9 +88,38 @@ impl Engine {
         if is_live {
             self.start_count();
             self.start_read();
+            self.start_look();
         }
         self.depths.tell(self.hot.depth() + self.board.hot_depth(), self.board.cold_depth());
         self.work.deliveries.go();
+    }
+
+    /// Something may have been committed.
+    fn wake(&mut self) {
+        self.board.wake();
+        self.due.hint();
+    }
+
+    /// Makes waiting rows new that are due, if it is time to look for them.
+    fn start_look(&mut self) {
+        if self.board.has_many_keys_to_read() {
+            return;
+        }
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        let Self { due, tenure, work, .. } = self;
+        let shards = || tenure.shards().into_keys().collect();
+        due.start(instant(), shards, |asked| {
+            let look = due::look(store, asked, patience);
+            work.tasks.spawn(async move { Progress::Looked(look.await) }).id()
+        });
+    }
+
+    fn looked(&mut self, due: Result<Due>) {
+        self.due.ended(&due, instant());
+        match due {
+            Ok(due) => self.board.promoted(due.rows),
+            Err(error) => self.observers.see(&Happening::trouble(Part::Read, &error)),
+        }
     }
 
     fn tick(&mut self) {
@@ -114,7 +146,12 @@ impl Engine {
     }
 
     fn next_timer(&self) -> Instant {
-        let timers = [self.board.next_due(), self.work.read_pause, self.work.locked.next_timer()];
+        let timers = [
+            self.board.next_due(),
+            self.work.read_pause,
+            self.work.locked.next_timer(),
+            self.due.next_timer().filter(|_| !self.board.has_many_keys_to_read()),
+        ];
         let polls = self.work.next_poll.min(self.work.next_sweep);
         timers.into_iter().flatten().fold(polls, Instant::min)
     }
@@ -216,7 +253,8 @@ impl Engine {
 
     fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
         match done {
-            Ok((_, Progress::Read(rows, took))) => self.read(rows, took),
+            Ok((_, Progress::Read(page, took))) => self.read(page, took),
+            Ok((_, Progress::Looked(due))) => self.looked(due),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
             Ok((_, Progress::HotSettled(answer))) => self.hot_settled(&answer),
             Ok((_, Progress::StillLocked(still))) => self.still_locked(still),
@@ -237,6 +275,9 @@ impl Engine {
         let text = format!("the store panicked, asking it again: {panic}");
         if self.work.reading.as_ref().is_some_and(|(id, _)| *id == panic.id()) {
             return self.read(Err(Error::new(ErrorKind::Unavailable, text)), Duration::ZERO);
+        }
+        if self.due.is_looked_by(panic.id()) {
+            return self.looked(Err(Error::new(ErrorKind::Unavailable, text)));
         }
         if self.careful.suspects.is_counted_by(panic.id()) {
             return self.counted(Err(Error::new(ErrorKind::Unavailable, text)));
@@ -289,7 +330,6 @@ impl Engine {
 
     fn settled(&mut self, answer: &Answer) {
         point!("settle.taken");
-        let now = instant();
         let held = self.tenure.shards();
         for judged in std::mem::take(&mut self.work.settling) {
             let Judged { job, verdict } = &judged;
@@ -299,12 +339,20 @@ impl Engine {
             } else if answer.locked.contains(&seq) {
                 self.set_aside(judged);
             } else if answer.applied.contains(&seq) && held.get(&shard) == Some(&job.epoch) {
-                self.board.settled(&job.ticket, verdict, now);
+                self.board.settled(&job.ticket, verdict);
+                self.note_wait(verdict);
             } else {
                 self.overtaken(&judged, answer);
             }
         }
         self.hold();
+    }
+
+    /// What was put off is due at a time that is known here.
+    pub(super) fn note_wait(&mut self, verdict: &Verdict) {
+        if let Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } = verdict {
+            self.due.at(instant() + *delay);
+        }
     }
 
     fn overtaken(&mut self, Judged { job, verdict }: &Judged, answer: &Answer) {

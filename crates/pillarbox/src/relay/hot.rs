@@ -25,7 +25,6 @@ use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
 use crate::store::{Content, Pending, RowLease, RowVerdict, SettleRows, Store};
 use crate::tx::Hot;
-use crate::verdict::Verdict;
 
 /// As many hot events are started before it is the table's turn.
 pub(super) const IN_A_ROW: u32 = 2;
@@ -317,7 +316,6 @@ impl Engine {
 
     /// What the database refuses to write is tried again, as long as the lease of its row stands.
     pub(super) fn hot_settled(&mut self, answer: &Answer) {
-        let now = instant();
         self.hot.settle = None;
         for shard in std::mem::take(&mut self.hot.giving) {
             self.board.look_at_shard_again(shard);
@@ -334,13 +332,10 @@ impl Engine {
             let Judged { job, verdict } = judged;
             self.hot.rooms.remove(&job.ticket.seq);
             let is_written = answer.applied.contains(&job.ticket.seq);
-            // What failed is an ordinary row now, and perhaps one of ours.
-            if let (true, Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. }) =
-                (is_written, &verdict)
-            {
-                self.board.note_due(job.ticket.shard, now + *delay);
-            }
-            if !is_written {
+            if is_written {
+                // What failed is an ordinary row now, and perhaps one of ours.
+                self.note_wait(&verdict);
+            } else {
                 self.observers.see(&Happening::Fenced { event_id: job.event_id() });
             }
         }

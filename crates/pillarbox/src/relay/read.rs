@@ -3,14 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use super::SECOND;
-use super::board::Wanted;
+use super::board::{Board, Wanted};
 use super::engine::Engine;
 use super::work::Progress;
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::observe::{Happening, Part};
 use crate::point::point;
-use crate::store::Pending;
+use crate::id::Seq;
+use crate::store::{Heads, HeadsCursor, Pending, Store};
 
 impl Engine {
     /// Begins the next read, if one is worth doing.
@@ -18,47 +19,77 @@ impl Engine {
         if self.work.read_pause.is_some() {
             return;
         }
-        let Some(wanted) = self.board.next_read() else { return };
+        let Some(wanted) = self.board.next_read(instant()) else { return };
         let (store, read) = (Arc::clone(&self.store), wanted.clone());
         let patience = self.settings.lease;
         let task = self.work.tasks.spawn(async move {
             let reading = async {
                 point!("read.before"?);
-                let rows = match read {
-                    Wanted::Keys(read) => store.read_keys(&read).await,
-                    Wanted::Shards(read) => store.read(&read).await,
-                };
+                let page = Page::read(&*store, read).await;
                 point!("read.after"?);
-                rows
+                page
             };
             let begun = instant();
-            let rows = tokio::time::timeout(patience, reading).await;
-            Progress::Read(rows.unwrap_or_else(|_| Err(no_answer())), begun.elapsed())
+            let page = tokio::time::timeout(patience, reading).await;
+            Progress::Read(page.unwrap_or_else(|_| Err(no_answer())), begun.elapsed())
         });
         self.work.reading = Some((task.id(), wanted));
     }
 
     /// A read has ended, after so long.
-    pub(super) fn read(&mut self, rows: Result<Vec<Pending>>, took: Duration) {
+    pub(super) fn read(&mut self, page: Result<Page>, took: Duration) {
         let Some((_, wanted)) = self.work.reading.take() else { return };
         // What is registered was so before its commit: mail first, then what was read.
         self.take_in_all_mail();
-        let rows = rows.map(|mut rows| {
-            self.note_lapsed(&mut rows);
-            rows
+        let page = page.map(|mut page| {
+            self.note_lapsed(&mut page.rows);
+            self.due.note_early(&page.rows);
+            page
         });
-        self.observers.see(&match &rows {
-            Ok(rows) => Happening::Read { rows: rows.len() },
+        self.observers.see(&match &page {
+            Ok(page) => Happening::Read { rows: page.rows.len() },
             Err(error) => Happening::trouble(Part::Read, error),
         });
-        match (rows, wanted) {
-            (Ok(rows), Wanted::Shards(read)) => {
-                self.board.take_shards(&read, rows, took, instant());
-            }
-            (Ok(rows), Wanted::Keys(read)) => self.board.take_keys(&read, rows, instant()),
+        match (page, wanted) {
+            (Ok(page), wanted) => page.give_to(&mut self.board, wanted, took),
             (Err(_), wanted) => {
                 self.work.read_pause = Some(instant() + self.settings.poll.min(SECOND));
                 self.board.read_failed(wanted);
+            }
+        }
+    }
+}
+
+/// What a read has brought.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) rows: Vec<Pending>,
+    /// Of heads: where to go on, and the newest row of the shard.
+    next: Option<HeadsCursor>,
+    newest: Seq,
+}
+
+impl Page {
+    pub(super) async fn read(store: &dyn Store, wanted: Wanted) -> Result<Self> {
+        let rows = match wanted {
+            Wanted::Shards(read) => store.read(&read).await?,
+            Wanted::Keys(read) => store.read_keys(&read).await?,
+            Wanted::Heads(read) => {
+                let Heads { rows, next, newest } = store.read_heads(&read).await?;
+                return Ok(Self { rows, next, newest });
+            }
+        };
+        Ok(Self { rows, next: None, newest: Seq::START })
+    }
+
+    pub(super) fn give_to(self, board: &mut Board, wanted: Wanted, took: Duration) {
+        let Self { rows, next, newest } = self;
+        let now = instant();
+        match wanted {
+            Wanted::Shards(read) => board.take_shards(&read, rows, took, now),
+            Wanted::Keys(read) => board.take_keys(&read, rows, now),
+            Wanted::Heads(read) => {
+                board.take_heads(&read, Heads { rows, next, newest }, took, now);
             }
         }
     }

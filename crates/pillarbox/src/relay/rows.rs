@@ -25,6 +25,7 @@ use self::write::{Decided, Renewed, Writes};
 use super::crew::{Crew, Over, Parcel};
 use super::deliver::{Courier, Outcome, Under};
 use super::depth::Depths;
+use super::due::{self, DueRows};
 use super::job::Judged;
 use super::lease::Tenure;
 use super::memory::{Memory, Pace};
@@ -40,7 +41,7 @@ use crate::id::{Seq, ShardId, jitter};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
 use crate::retry::{Delivered, Judge};
-use crate::store::{Budget, Claim, Layout, Order, Pending, Store};
+use crate::store::{Budget, Claim, Due, Layout, Order, Pending, Store};
 use crate::wake::Wake;
 
 /// A row that no worker has begun with for so long is left to another relay.
@@ -74,6 +75,7 @@ pub(super) struct RowWork {
     claim: Claim,
     claiming: Option<Id>,
     look: Look,
+    due: DueRows,
     /// Payloads and headers of claimed rows.
     memory: Memory,
     pace: Pace,
@@ -87,6 +89,8 @@ pub(super) struct RowWork {
 #[derive(Debug)]
 enum Progress {
     Claimed(Deadline, Result<Vec<Pending>>),
+    /// Which waiting rows are new now.
+    Looked(Result<Due>),
     Counted(Result<Counted>),
     Settled(Answer),
     /// Which of the locked rows still are.
@@ -128,6 +132,7 @@ impl RowWork {
             claim,
             claiming: None,
             look: Look::new(settings.poll, now),
+            due: DueRows::new(settings.poll, now),
             memory: Memory::default(),
             pace: Pace::new(batch),
             appetite: Appetite::new(workers, batch.min(settings.max_unsettled.get()), now),
@@ -159,7 +164,7 @@ impl RowEngine {
                 () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.events.next() => self.take_hot(mail),
-                () = self.wake.wait() => self.work.look.now(),
+                () = self.wake.wait() => self.wake(),
                 () = self.tenure.changed() => self.share(),
                 () = sleep_until(timer) => self.tick(),
             }
@@ -174,10 +179,36 @@ impl RowEngine {
         if self.courier.is_live() {
             self.start_deliveries();
             self.start_count();
+            self.start_look();
             self.start_claim();
         }
         self.depths.tell(self.work.line.hot(), self.work.line.claimed());
         self.work.deliveries.go();
+    }
+
+    /// Something may have been committed.
+    fn wake(&mut self) {
+        self.work.look.now();
+        self.work.due.hint();
+    }
+
+    /// Makes waiting rows new that are due, if it is time to look for them.
+    fn start_look(&mut self) {
+        let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
+        let RowWork { due, claim, tasks, .. } = &mut self.work;
+        due.start(instant(), || claim.shards.clone(), |asked| {
+            let look = due::look(store, asked, patience);
+            tasks.spawn(async move { Progress::Looked(look.await) }).id()
+        });
+    }
+
+    fn looked(&mut self, due: Result<Due>) {
+        self.work.due.ended(&due, instant());
+        match due {
+            Ok(due) if due.rows.is_empty() => {}
+            Ok(_) => self.work.look.now(),
+            Err(error) => self.observers.see(&Happening::trouble(Part::Read, &error)),
+        }
     }
 
     /// Shards mean nothing for a delivery here. They say who leads the upkeep, and the highest are
@@ -210,7 +241,8 @@ impl RowEngine {
 
     fn next_timer(&self) -> Instant {
         let late = self.work.line.oldest().map(|since| since + PATIENCE);
-        let timers = [late, self.work.writes.next_timer(), self.work.look.next()];
+        let due = self.work.due.next_timer();
+        let timers = [late, self.work.writes.next_timer(), self.work.look.next(), due];
         timers.into_iter().flatten().min().unwrap_or_else(|| instant() + PATIENCE)
     }
 
@@ -268,6 +300,7 @@ impl RowEngine {
     fn take_in(&mut self, done: Result<(Id, Progress), JoinError>) {
         match done {
             Ok((_, Progress::Claimed(until, rows))) => self.claimed(until, rows),
+            Ok((_, Progress::Looked(due))) => self.looked(due),
             Ok((_, Progress::Counted(counted))) => self.counted(counted),
             Ok((_, Progress::Settled(answer))) => self.settled(&answer),
             Ok((_, Progress::StillLocked(still))) => self.work.writes.still_locked(still),
@@ -284,6 +317,9 @@ impl RowEngine {
         if self.work.claiming == Some(panic.id()) {
             let until = Deadline::after(&*self.courier.clock, Duration::ZERO);
             return self.claimed(until, Err(error));
+        }
+        if self.work.due.is_looked_by(panic.id()) {
+            return self.looked(Err(error));
         }
         if self.work.suspects.is_counted_by(panic.id()) {
             return self.counted(Err(error));

@@ -10,6 +10,7 @@ use super::crew::Crew;
 use super::deliver::Courier;
 use super::job::{Job, Judged};
 use super::locked::Locked;
+use super::read::Page;
 use super::routes::Routes;
 use super::settle::Answer;
 use super::suspects::Counted;
@@ -17,7 +18,7 @@ use super::verdicts::Verdicts;
 use crate::clock::instant;
 use crate::error::Result;
 use crate::id::Seq;
-use crate::store::Pending;
+use crate::store::Due;
 
 /// What is under way.
 #[derive(Debug)]
@@ -45,7 +46,9 @@ pub(super) struct Work {
 #[derive(Debug)]
 pub(super) enum Progress {
     /// What was read, and how long it took.
-    Read(Result<Vec<Pending>>, Duration),
+    Read(Result<Page>, Duration),
+    /// Which waiting rows are new now.
+    Looked(Result<Due>),
     Settled(Answer),
     HotSettled(Answer),
     /// Which of the locked rows still are.

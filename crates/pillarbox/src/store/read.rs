@@ -100,6 +100,11 @@ impl HeadsCursor {
     pub fn start() -> Self {
         Self::Key(Arc::from(""))
     }
+
+    /// Behind this row, which a page of heads has shown.
+    pub(crate) fn at(row: &Pending) -> Self {
+        row.key.clone().map_or(Self::Keyless(row.seq), Self::Key)
+    }
 }
 
 /// Heads of keys.

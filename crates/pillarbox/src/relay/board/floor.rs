@@ -9,11 +9,14 @@ use crate::id::Seq;
 /// A transaction is seldom open for longer; what commits later still is found by a sweep.
 const LONG_AGO: Duration = Duration::from_secs(1);
 
-/// Two kinds of rows are passed. A crowd that waits, until the pass has come to its end. And, while
-/// reads from the head are slow, what was seen long ago: it is decided by now, and somebody's old
-/// snapshot may keep the database from clearing it away, so that a read would walk through it all.
+/// Three kinds of rows are passed. Those of keys that wait, below the base. A crowd of a slow route,
+/// until the pass has come to its end. And, while reads from the head are slow, what was seen long ago:
+/// it is decided by now, and somebody's old snapshot may keep the database from clearing it away, so
+/// that a read would walk through it all.
 #[derive(Debug)]
 pub(super) struct Floor {
+    /// Below it heads of keys are read, not pages.
+    base: Seq,
     crowd: Seq,
     /// All that could be seen at or below it was seen long ago.
     old: Seq,
@@ -35,16 +38,10 @@ pub(super) struct Begin {
     wish: Option<u32>,
 }
 
-impl Begin {
-    pub(super) fn is_from_head(self) -> bool {
-        self.floor == Seq::START
-    }
-}
-
 impl Floor {
     pub(super) fn new() -> Self {
-        let (crowd, old, newest) = (Seq::START, Seq::START, Seq::START);
-        Self { crowd, old, newest, young: None, wishes: 1, met: 0 }
+        let (base, crowd, old) = (Seq::START, Seq::START, Seq::START);
+        Self { base, crowd, old, newest: Seq::START, young: None, wishes: 1, met: 0 }
     }
 
     /// Where to read next. What is in hand, from `lowest` on, is not passed: its keys would have to be
@@ -63,14 +60,35 @@ impl Floor {
         self.wishes = self.wishes.wrapping_add(1);
     }
 
-    /// From the head, crowd or not.
+    /// From the base, crowd or not.
     pub(super) fn start_over(&mut self) {
         self.look_back();
-        self.crowd = Seq::START;
+        self.crowd = self.base;
+    }
+
+    /// Nothing at or below this row is read by pages from now on.
+    pub(super) fn raise_base(&mut self, base: Seq) {
+        self.base = base;
+        self.crowd = self.crowd.max(base);
+    }
+
+    /// Pages begin at the head of the shard again.
+    pub(super) fn drop_base(&mut self) {
+        self.base = Seq::START;
+        self.start_over();
+    }
+
+    /// Whether a read that began so passes nothing above the base.
+    pub(super) fn is_from_base(&self, begin: Begin) -> bool {
+        begin.floor == self.base
+    }
+
+    pub(super) fn base(&self) -> Seq {
+        self.base
     }
 
     pub(super) fn passes_a_crowd(&self) -> bool {
-        self.crowd > Seq::START
+        self.crowd > self.base
     }
 
     /// All up to this row waits. A floor that was set back during the read stays back.

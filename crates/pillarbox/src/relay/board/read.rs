@@ -1,6 +1,8 @@
 //! What to read next.
 
-use super::{Board, LastPass, Pages, Shard, Wanted};
+use tokio::time::Instant;
+
+use super::{Board, Kind, LastPass, Pages, Shard, Wanted};
 use crate::id::ShardId;
 use crate::relay::number::NumberMap;
 use crate::store::{Budget, KeyRead, Read, ReadKeys, ShardRead};
@@ -13,18 +15,27 @@ const SLOW_READS: u32 = 3;
 
 impl Board {
     /// The next read, if one is worth doing and none is under way.
-    pub(in crate::relay) fn next_read(&mut self) -> Option<Wanted> {
+    pub(in crate::relay) fn next_read(&mut self, now: Instant) -> Option<Wanted> {
         if self.read_under_way {
             return None;
         }
-        let wanted = if self.keys_were_last {
-            self.next_shard_read().or_else(|| self.next_key_read())?
-        } else {
-            self.next_key_read().or_else(|| self.next_shard_read())?
+        let kinds = match self.last_read {
+            Kind::Keys => [Kind::Shards, Kind::Heads, Kind::Keys],
+            Kind::Shards => [Kind::Keys, Kind::Heads, Kind::Shards],
+            Kind::Heads => [Kind::Keys, Kind::Shards, Kind::Heads],
         };
-        self.keys_were_last = matches!(wanted, Wanted::Keys(_));
-        self.read_under_way = true;
-        Some(wanted)
+        for kind in kinds {
+            let wanted = match kind {
+                Kind::Shards => self.next_shard_read(),
+                Kind::Keys => self.next_key_read(),
+                Kind::Heads => self.next_heads_read(now),
+            };
+            if wanted.is_some() {
+                (self.last_read, self.read_under_way) = (kind, true);
+                return wanted;
+            }
+        }
+        None
     }
 
     fn next_key_read(&mut self) -> Option<Wanted> {
@@ -48,7 +59,7 @@ impl Board {
     }
 
     /// What is in hand needs no content, and leaves the less room for what is not.
-    fn budget(&self) -> Budget {
+    pub(super) fn budget(&self) -> Budget {
         Budget { bytes: self.limits.budget(self.hand.bytes()), skip: self.hand.seqs() }
     }
 
@@ -128,6 +139,7 @@ impl Board {
                     }
                 }
             }
+            Wanted::Heads(_) => {}
             Wanted::Shards(read) => {
                 for read in read.shards {
                     if let Some(shard) = self.shards.get_mut(&read.shard) {

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::floor::Begin;
 use super::lane::{Parked, Queued};
-use super::{Board, LaneKey, MOST_PARKED};
+use super::{Board, LaneKey, MOST_PARKED, Shard};
 use crate::id::{Seq, ShardId};
 use crate::relay::number::NumberMap;
-use crate::store::{Before, KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
+use crate::store::{Before, KeyRead, Pending, Read, ReadKeys, ShardRead};
 
 /// A read that takes longer walks through entries that are dead and still there.
 const READ_TAKES: Duration = Duration::from_millis(20);
@@ -19,16 +19,18 @@ const ROW_TAKES: Duration = Duration::from_micros(20);
 
 /// What the rows of a page came to.
 #[derive(Debug, Default)]
-struct Tally {
+pub(super) struct Tally {
     rows: usize,
     accepted: usize,
     /// Rows that wait, and rows behind such; also rows in hand that will be there for long.
     waiting: usize,
+    /// Those of them that an older row comes before which is not read: it waits.
+    blocked: usize,
     /// The last of these rows.
-    last: Option<Seq>,
+    pub(super) last: Option<Seq>,
     /// The next one could start, and its content was not read. It and those behind it stay in the
     /// table.
-    is_cut: bool,
+    pub(super) is_cut: bool,
 }
 
 /// What became of a row.
@@ -75,8 +77,8 @@ impl Board {
 
     /// Reads from the head say whether there is much to walk through before the first row.
     fn note_speed(&mut self, rows: usize, took: Duration) {
-        let begins = || self.shards.values().filter_map(|shard| shard.asked);
-        if begins().any(|begin| begin.is_from_head()) {
+        let asked = |shard: &Shard| shard.asked.is_some_and(|begin| shard.floor.is_from_base(begin));
+        if self.shards.values().any(asked) {
             let rows = u32::try_from(rows).unwrap_or(u32::MAX);
             let is_slow = took > READ_TAKES + ROW_TAKES.saturating_mul(rows);
             self.slow_reads = if is_slow { self.slow_reads.saturating_add(1) } else { 0 };
@@ -95,6 +97,7 @@ impl Board {
         let last = rows.last().map(|row| row.seq).filter(|_| full);
         let vanished = self.unpark_vanished(read, last, &rows);
         let tally = self.take_rows(rows, now);
+        let is_blocked = self.are_mostly_blocked(tally.rows, tally.blocked);
         vanished.iter().for_each(|lane_key| self.go_on(lane_key));
         let Some(shard) = self.shards.get_mut(&read.shard) else { return tally };
         shard.more = full || tally.is_cut;
@@ -103,11 +106,15 @@ impl Board {
         // Others had all the budget: this one is to be read first.
         shard.hungry |= tally.is_cut && tally.waiting == 0;
         shard.floor.saw(begin, tally.last, shard.more, now);
-        if let Some(last) = tally.last.filter(|_| shard.more && tally.is_mostly_waiting()) {
+        let is_crowd = shard.more && tally.is_mostly_waiting() && !is_blocked;
+        if let Some(last) = tally.last.filter(|_| is_crowd) {
             shard.hungry |= shard.floor.pass_crowd(begin, last);
         }
         if !shard.more {
             shard.end_pass();
+        }
+        if is_blocked {
+            self.raise_base(read.shard);
         }
         tally
     }
@@ -146,13 +153,20 @@ impl Board {
             lane.reading = false;
             lane.tail_unread |= full;
         }
-        if self.take_rows(rows, now).is_cut && self.works_on(lane_key.0) {
+        let tally = self.take_rows(rows, now);
+        if tally.is_cut && self.works_on(lane_key.0) {
             self.lanes.entry(lane_key.clone()).or_default().tail_unread = true;
+        }
+        if tally.blocked > 0
+            && let Some(lane) = self.lanes.get_mut(lane_key)
+        {
+            // So is all that is behind it, until the row that waits is made new.
+            lane.tail_unread = false;
         }
         self.go_on(lane_key);
     }
 
-    fn take_rows(&mut self, rows: Vec<Pending>, now: Instant) -> Tally {
+    pub(super) fn take_rows(&mut self, rows: Vec<Pending>, now: Instant) -> Tally {
         let mut tally = Tally::default();
         let (mut waiting_keys, mut touched) = (HashSet::new(), Vec::new());
         for row in rows {
@@ -162,6 +176,7 @@ impl Board {
                 tally.waiting += usize::from(self.is_slow(Some(seq)));
                 continue;
             }
+            tally.blocked += usize::from(row.before == Before::Waiting);
             let taken = match row.key.clone() {
                 None => self.take_free_row(row, now),
                 Some(key) if waiting_keys.contains(&key) => Taken::Waits,
@@ -187,9 +202,6 @@ impl Board {
     }
 
     fn take_free_row(&mut self, row: Pending, now: Instant) -> Taken {
-        if row.status == Status::Held {
-            return Taken::Waits;
-        }
         if row.due_in > Duration::ZERO {
             self.note_due(row.shard, now + row.due_in);
             return Taken::Waits;
@@ -218,10 +230,9 @@ impl Board {
             lane.tail_unread = true;
             return Taken::Waits;
         }
-        if row.status == Status::Held || row.due_in > Duration::ZERO {
+        if row.due_in > Duration::ZERO {
             if lane.is_idle() && self.parked.len() < MOST_PARKED {
-                let until = (row.status != Status::Held).then(|| now + row.due_in);
-                self.park(lane_key, Parked { seq: row.seq, until });
+                self.park(lane_key, Parked { seq: row.seq, until: Some(now + row.due_in) });
             } else {
                 // A key too many is forgotten, tail and all: reading it on would never end.
                 lane.tail_unread = !lane.is_idle();

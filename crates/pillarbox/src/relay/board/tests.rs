@@ -25,10 +25,11 @@ use crate::event::Key;
 use crate::hot::{Holds, Host, HotEvents, HotLane, Mail, Pledge};
 use crate::id::{EventId, OwnerId, Token};
 use crate::observe::Observers;
+use crate::relay::read::Page;
 use crate::relay::routes::{RouteId, Routes};
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
-    Budget, Holding, Join, Lease, Mode, Operation, Origin, Settle, Settled, Settlement, ShardRead,
+    Budget, Holding, Join, Lease, Mode, Operation, Origin, Promote, Settle, Settled, Settlement, ShardRead,
     Status, Store, Take,
 };
 use crate::table::Tables;
@@ -36,6 +37,8 @@ use crate::tx::{Insert, OpenTx, Tx};
 use crate::verdict::{ErrorText, Verdict};
 
 const KEYS: usize = 8;
+/// Few, so that shards have a base often.
+const FEW: usize = 2;
 /// Small pages in few shards, so that floors, full pages and slow routes are common.
 const PAGES: Pages = Pages { batch: 8, least: 2 };
 /// Little, so that content is left behind often.
@@ -87,7 +90,7 @@ struct Sim {
     shared: Shared,
     /// Over, and not told yet; with what was committed, or nothing.
     pledged: VecDeque<(Pledge, Option<Vec<Envelope>>)>,
-    read: Option<(Wanted, Vec<Pending>)>,
+    read: Option<(Wanted, Page)>,
     running: Vec<(Pending, Epoch)>,
     judged: Vec<(Ticket, Settlement)>,
     settling: Option<(Vec<(Ticket, Settlement)>, Settled)>,
@@ -139,6 +142,7 @@ impl Sim {
             delivered: Vec::new(),
         };
         sim.board.limits = LIMITS;
+        sim.board.few = FEW;
         sim.hold();
         sim
     }
@@ -204,6 +208,7 @@ impl Sim {
             Step::Wake => self.board.wake(),
             Step::Sweep => self.board.sweep(),
             Step::Replay => self.replay().await,
+            Step::Promote { is_heard } => self.promote(is_heard).await,
         }
     }
 
@@ -270,6 +275,7 @@ impl Sim {
                 self.replay().await;
                 self.board.sweep();
             }
+            self.promote(true).await;
             self.start_read().await;
             self.end_read(Duration::ZERO);
             self.give_back().await;

@@ -22,14 +22,13 @@ impl Board {
     }
 
     /// A verdict was written.
-    pub(in crate::relay) fn settled(&mut self, ticket: &Ticket, verdict: &Verdict, now: Instant) {
+    pub(in crate::relay) fn settled(&mut self, ticket: &Ticket, verdict: &Verdict) {
         self.forget(ticket.seq);
         match verdict {
             Verdict::Done | Verdict::Delete => {}
-            Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => {
-                self.wait_until(ticket, Some(now + *delay));
+            Verdict::Retry { .. } | Verdict::Defer { .. } | Verdict::Held { .. } => {
+                self.wait_in_table(ticket);
             }
-            Verdict::Held { .. } => self.wait_until(ticket, None),
             Verdict::Dead { .. } => {
                 if let Some(lane_key) = ticket.lane() {
                     self.end_turn(&lane_key, ticket.seq);
@@ -39,21 +38,41 @@ impl Board {
         }
     }
 
-    /// A row could not be started, and is read again at that time.
+    /// A row could not be started, and is read again at that time; its key waits behind it.
     pub(in crate::relay) fn put_off(&mut self, ticket: &Ticket, until: Instant) {
         self.forget(ticket.seq);
-        self.wait_until(ticket, Some(until));
-    }
-
-    /// The row waits, and its key behind it, until a time or for an operator.
-    fn wait_until(&mut self, ticket: &Ticket, until: Option<Instant>) {
-        let Some(lane_key) = ticket.lane() else {
-            return until.into_iter().for_each(|when| self.note_due(ticket.shard, when));
-        };
+        let Some(lane_key) = ticket.lane() else { return self.note_due(ticket.shard, until) };
         self.end_turn(&lane_key, ticket.seq);
         self.drop_queue(&lane_key);
-        self.park(&lane_key, Parked { seq: ticket.seq, until });
+        self.park(&lane_key, Parked { seq: ticket.seq, until: Some(until) });
         self.leave_if_lost(&lane_key);
+    }
+
+    /// The row waits for its time or for an operator. A read that begins from now on says of the rows
+    /// behind it that it comes before them; the one under way may show them as free.
+    fn wait_in_table(&mut self, ticket: &Ticket) {
+        let Some(lane_key) = ticket.lane() else { return };
+        self.end_turn(&lane_key, ticket.seq);
+        if !self.read_under_way {
+            return self.close(&lane_key);
+        }
+        self.drop_queue(&lane_key);
+        self.park(&lane_key, Parked { seq: ticket.seq, until: None });
+        self.closing.push(lane_key.clone());
+        self.leave_if_lost(&lane_key);
+    }
+
+    /// Forgets a key whose head waits in the table.
+    pub(super) fn close(&mut self, lane_key: &LaneKey) {
+        self.unpark(lane_key);
+        let Some(lane) = self.lanes.get_mut(lane_key) else { return };
+        for seq in lane.drop_queue().into_iter().chain(lane.drop_registered()) {
+            self.hand.remove(seq);
+        }
+        lane.tail_unread = false;
+        if lane.is_over() {
+            self.lanes.remove(lane_key);
+        }
     }
 
     /// A verdict did not apply: written before, or overtaken by an operator or another owner.

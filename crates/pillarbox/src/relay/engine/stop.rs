@@ -23,6 +23,7 @@ impl Engine {
         self.hot.close();
         self.tenure.stop_taking();
         self.hold();
+        self.due.look_last(instant());
         self.board.begin_last_pass();
         loop {
             self.advance();
@@ -54,6 +55,7 @@ impl Engine {
             || self.hot.frees_rows()
             || self.work.deliveries.has_waiting()
             || self.careful.suspects.iter().next().is_some()
+            || self.due.is_looking()
             || self.board.has_due_rows()
     }
 

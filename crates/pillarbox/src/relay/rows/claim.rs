@@ -76,8 +76,12 @@ impl RowEngine {
         }
         claim.turn(&rows);
         let now = instant();
-        let (unread, rows): (Vec<_>, Vec<_>) =
-            rows.into_iter().partition(|row| row.content.is_unread());
+        // What was written before its time is claimed, too, and is to wait.
+        self.work.due.note_early(&rows);
+        let (unread, rows): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .filter(|row| !row.is_early)
+            .partition(|row| row.content.is_unread());
         self.work.pace.came(rows.len(), unread.is_empty());
         for row in rows {
             let bytes = self.work.memory.hold(row.content.bytes());

@@ -1,18 +1,11 @@
 //! When to claim again: at once while there is more, else when woken, or at the next poll.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::id::jitter;
 use crate::relay::SECOND;
-
-/// As many moments are remembered; the poll finds what comes due at others.
-const MOST_DUE: usize = 1000;
-
-/// The database counts from when it wrote, in milliseconds on SQLite: looking a moment too early
-/// would be in vain.
-const SLACK: Duration = Duration::from_millis(2);
 
 /// Says when to look for due rows.
 #[derive(Debug)]
@@ -20,11 +13,9 @@ pub(super) struct Look {
     is_wanted: bool,
     poll: Duration,
     next_poll: Instant,
-    /// When rows that we put off come due.
-    due: BTreeSet<Instant>,
     /// After a claim that failed: not before.
     pause: Option<Instant>,
-    /// The relay stops: neither a poll nor the time of a row is a reason to look.
+    /// The relay stops: a poll is no reason to look.
     is_stopping: bool,
 }
 
@@ -36,7 +27,6 @@ impl Look {
             is_wanted: true,
             poll,
             next_poll,
-            due: BTreeSet::new(),
             pause: None,
             is_stopping: false,
         }
@@ -55,14 +45,6 @@ impl Look {
     /// Whether to claim now, or after a pause.
     pub(super) fn is_due(&self) -> bool {
         self.is_wanted
-    }
-
-    /// A row comes due after so long.
-    pub(super) fn after(&mut self, delay: Duration, now: Instant) {
-        self.due.insert(now + delay + SLACK);
-        if self.due.len() > MOST_DUE {
-            self.due.pop_last();
-        }
     }
 
     /// Whether to claim now.
@@ -87,10 +69,6 @@ impl Look {
         if self.is_stopping {
             return;
         }
-        while self.due.first().is_some_and(|due| *due <= now) {
-            self.due.pop_first();
-            self.is_wanted = true;
-        }
         if self.next_poll <= now {
             self.next_poll = now + self.poll.mul_f64(jitter());
             self.is_wanted = true;
@@ -100,8 +78,7 @@ impl Look {
     /// When time matters next.
     pub(super) fn next(&self) -> Option<Instant> {
         let polls = (!self.is_stopping).then_some(self.next_poll);
-        let due = self.due.first().copied().filter(|_| !self.is_stopping);
-        [polls, due, self.pause].into_iter().flatten().min()
+        [polls, self.pause].into_iter().flatten().min()
     }
 }
 
@@ -133,30 +110,6 @@ mod tests {
         look.tick(now + HOUR * 2);
         assert!(look.is_wanted());
         assert!(look.next() > Some(now + HOUR * 2), "the next poll is ahead");
-    }
-
-    #[test]
-    fn each_row_that_comes_due_is_a_reason_to_look() {
-        let (mut look, now) = idle();
-        look.after(SECOND, now);
-        look.after(SECOND * 3, now);
-
-        assert_eq!(look.next(), Some(now + SECOND + SLACK));
-        look.tick(now + SECOND * 2);
-        assert!(look.is_wanted());
-        look.begin();
-        assert_eq!(look.next(), Some(now + SECOND * 3 + SLACK));
-    }
-
-    #[test]
-    fn the_nearest_moments_are_remembered() {
-        let (mut look, now) = idle();
-        for second in (1..=MOST_DUE + 10).rev() {
-            look.after(Duration::from_millis(second.try_into().unwrap()), now);
-        }
-
-        assert_eq!(look.due.len(), MOST_DUE);
-        assert_eq!(look.next(), Some(now + Duration::from_millis(1) + SLACK));
     }
 
     #[test]

@@ -25,6 +25,7 @@ impl RowEngine {
     async fn deliver_due(&mut self, writers: &LastWriters, until: Instant) -> Unfinished {
         self.tenure.stop_taking();
         self.work.look.stop_polling();
+        self.work.due.look_last(instant());
         loop {
             self.advance();
             // Without a lease nothing may start, and another relay delivers it.
@@ -57,6 +58,7 @@ impl RowEngine {
         work.unsettled() > 0
             || work.claiming.is_some()
             || work.look.is_due()
+            || work.due.is_looking()
             || work.line.tenures().next().is_some()
             || work.suspects.iter().next().is_some()
             || writers.are_awaited(&self.events)

@@ -190,7 +190,7 @@ impl RowEngine {
             }
             match verdict {
                 Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => {
-                    self.work.look.after(*delay, instant());
+                    self.work.due.at(instant() + *delay);
                 }
                 // The next of its key can be had now.
                 _ if job.ticket.key.is_some() => self.work.look.now(),

@@ -57,9 +57,9 @@ async fn what_is_in_hand_is_not_asked_for_again() {
 
     sim.start_read().await;
 
-    let Some((Wanted::Shards(read), rows)) = &sim.read else { panic!("{:?}", sim.read) };
+    let Some((Wanted::Shards(read), page)) = &sim.read else { panic!("{:?}", sim.read) };
     assert_eq!(read.budget.skip.len(), 3);
-    let came = rows.iter().filter(|row| row.event().is_some());
+    let came = page.rows.iter().filter(|row| row.event().is_some());
     assert!(came.clone().count() > 0);
     assert!(came.into_iter().all(|row| !read.budget.skip.contains(&row.seq)));
 }

@@ -5,22 +5,24 @@ use super::*;
 impl Sim {
     /// The snapshot is taken here; it is looked at whenever `EndRead` comes.
     pub(super) async fn start_read(&mut self) {
-        let Some(wanted) = self.board.next_read() else { return };
-        let rows = match &wanted {
-            Wanted::Keys(read) => self.store.read_keys(read).await.unwrap(),
-            Wanted::Shards(read) => self.store.read(read).await.unwrap(),
-        };
-        self.read = Some((wanted, rows));
+        let Some(wanted) = self.board.next_read(instant()) else { return };
+        let page = Page::read(&self.store, wanted.clone()).await.unwrap();
+        self.read = Some((wanted, page));
     }
 
     pub(super) fn end_read(&mut self, took: Duration) {
         self.read_mail();
-        match self.read.take() {
-            None => {}
-            Some((Wanted::Keys(read), rows)) => self.board.take_keys(&read, rows, instant()),
-            Some((Wanted::Shards(read), rows)) => {
-                self.board.take_shards(&read, rows, took, instant());
-            }
+        if let Some((wanted, page)) = self.read.take() {
+            page.give_to(&mut self.board, wanted, took);
+        }
+    }
+
+    /// Waiting rows that are due become new. The relay may not hear of it.
+    pub(super) async fn promote(&mut self, is_heard: bool) {
+        let promote = Promote { shards: self.held.keys().copied().collect(), limit: 3 };
+        let due = self.store.promote(&promote).await.unwrap();
+        if is_heard {
+            self.board.promoted(due.rows);
         }
     }
 
@@ -90,7 +92,7 @@ impl Sim {
         for (ticket, Settlement { epoch, verdict, .. }) in batch {
             let held = self.held.get(&ticket.shard) == Some(&epoch);
             if held && settled.applied.contains(&ticket.seq) {
-                self.board.settled(&ticket, &verdict, instant());
+                self.board.settled(&ticket, &verdict);
             } else {
                 self.board.overtaken(&ticket, &verdict);
             }

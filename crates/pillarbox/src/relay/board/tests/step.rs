@@ -54,6 +54,10 @@ pub(super) enum Step {
     Wake,
     Sweep,
     Replay,
+    /// Waiting rows that are due become new; the relay may not hear of it.
+    Promote {
+        is_heard: bool,
+    },
 }
 
 pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -84,6 +88,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Step::Wake),
         1 => Just(Step::Sweep),
         1 => Just(Step::Replay),
+        4 => any::<bool>().prop_map(|is_heard| Step::Promote { is_heard }),
     ];
     prop::collection::vec(step, 50..400)
 }

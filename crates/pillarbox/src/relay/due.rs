@@ -1,0 +1,154 @@
+//! Due rows: makes waiting rows new when their time has come, and new rows wait whose time has not.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::Id;
+use tokio::time::Instant;
+
+use super::read::no_answer;
+use crate::error::Result;
+use crate::id::{ShardId, jitter};
+use crate::point::point;
+use crate::store::{Due, Pending, Promote, RowLease, Store};
+
+/// As many rows become new at a time.
+const LIMIT: u32 = 1000;
+
+/// The database counts from when it wrote, in milliseconds on SQLite: looking a moment too early
+/// would be in vain.
+const SLACK: Duration = Duration::from_millis(2);
+
+/// Looks come no closer than this: many rows may be due one after the other.
+const GAP: Duration = Duration::from_millis(5);
+
+/// A commit of this process may have brought a delayed event: it is looked for this soon.
+const HINT: Duration = Duration::from_millis(50);
+
+/// A look takes at most one part in so many of a connection's time where it finds nothing.
+const SHARE: u32 = 50;
+
+/// When to look for waiting rows that are due, and rows that are to wait.
+#[derive(Debug)]
+pub(super) struct DueRows {
+    poll: Duration,
+    /// When to look next, unless a look is under way.
+    next: Option<Instant>,
+    /// When the last look ended.
+    last: Instant,
+    look: Option<Look>,
+    /// Rows that were read before their time.
+    early: Vec<RowLease>,
+    /// The relay stops: what is due later stays in the table.
+    is_stopping: bool,
+}
+
+/// A look under way.
+#[derive(Debug)]
+struct Look {
+    id: Id,
+    begun: Instant,
+}
+
+impl DueRows {
+    /// The first look is due at once.
+    pub(super) fn new(poll: Duration, now: Instant) -> Self {
+        let (next, early) = (Some(now), Vec::new());
+        Self { poll, next, last: now, look: None, early, is_stopping: false }
+    }
+
+    /// A row is due then.
+    pub(super) fn at(&mut self, when: Instant) {
+        self.look_by(when + SLACK);
+    }
+
+    /// There may be a row that is due soon.
+    pub(super) fn hint(&mut self) {
+        self.look_by(self.last + HINT);
+    }
+
+    fn look_by(&mut self, when: Instant) {
+        if !self.is_stopping {
+            self.next = Some(self.next.map_or(when, |next| next.min(when)));
+        }
+    }
+
+    /// Takes note of the rows that were read before their time.
+    pub(super) fn note_early(&mut self, rows: &[Pending]) {
+        self.early.extend(rows.iter().filter(|row| row.is_early).map(RowLease::from));
+    }
+
+    /// Looks for what is due now, and not again after that.
+    pub(super) fn look_last(&mut self, now: Instant) {
+        (self.is_stopping, self.next) = (true, Some(now));
+    }
+
+    /// Whether rows may become new that are due now.
+    pub(super) fn is_looking(&self) -> bool {
+        self.look.is_some() || (self.is_stopping && self.next.is_some())
+    }
+
+    /// When to look next, unless a look is under way.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        self.next.filter(|_| self.look.is_none())
+    }
+
+    /// Whether this task looks.
+    pub(super) fn is_looked_by(&self, id: Id) -> bool {
+        self.look.as_ref().is_some_and(|look| look.id == id)
+    }
+
+    /// Begins a look at these shards, if it is time.
+    pub(super) fn start(
+        &mut self,
+        now: Instant,
+        shards: impl FnOnce() -> Vec<ShardId>,
+        spawn: impl FnOnce(Asked) -> Id,
+    ) {
+        let is_due = self.next.is_some_and(|next| next <= now) || !self.early.is_empty();
+        if self.look.is_some() || !is_due {
+            return;
+        }
+        let early = std::mem::take(&mut self.early);
+        let asked = Asked { early, promote: Promote { shards: shards(), limit: LIMIT } };
+        self.look = Some(Look { id: spawn(asked), begun: now });
+        self.next = None;
+    }
+
+    /// A look has ended. One that took long is not repeated soon, whatever is due.
+    pub(super) fn ended(&mut self, due: &Result<Due>, now: Instant) {
+        let Some(Look { begun, .. }) = self.look.take() else { return };
+        let took = now.saturating_duration_since(begun);
+        self.last = now;
+        let poll = self.poll.mul_f64(jitter());
+        match due {
+            // There are more.
+            Ok(Due { next: Some(Duration::ZERO), .. }) => return self.next = Some(now),
+            _ if self.is_stopping => return self.next = None,
+            Ok(Due { next: Some(wait), .. }) if *wait < poll => self.look_by(now + *wait + SLACK),
+            Ok(_) => self.look_by(now + poll.max(took * SHARE)),
+            Err(_) => self.look_by(now + poll),
+        }
+        self.next = self.next.map(|next| next.max(now + took.max(GAP)));
+    }
+}
+
+/// What a look is to do.
+#[derive(Debug)]
+pub(super) struct Asked {
+    early: Vec<RowLease>,
+    promote: Promote,
+}
+
+/// Asks the store, as long as it is worth waiting for. Rows that could not be postponed are read again.
+pub(super) async fn look(store: Arc<dyn Store>, asked: Asked, patience: Duration) -> Result<Due> {
+    let looking = async {
+        point!("promote.before"?);
+        if !asked.early.is_empty() {
+            store.postpone(&asked.early).await?;
+        }
+        let due = store.promote(&asked.promote).await?;
+        point!("promote.after"?);
+        Ok(due)
+    };
+    tokio::time::timeout(patience, looking).await.unwrap_or_else(|_| Err(no_answer()))
+}
