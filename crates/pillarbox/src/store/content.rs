@@ -257,7 +257,7 @@ mod tests {
         let budget = Budget { skip: [Seq(1)].into(), ..Budget::unlimited() };
         let rows = [
             unread(0, 1, 4),
-            Pending { status: Status::Held, ..unread(0, 2, 4) },
+            Pending { before: Before::Unread, ..unread(0, 2, 4) },
             Pending { due_in: Duration::from_secs(1), ..unread(0, 3, 4) },
             Pending { before: Before::Waiting, ..unread(0, 4, 4) },
             unread(0, 5, 4),

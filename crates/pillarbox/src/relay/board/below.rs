@@ -15,8 +15,9 @@ use crate::store::{Before, Heads, HeadsCursor, Pending, ReadHeads};
 /// Fewer rows of keys that wait are not worth a base.
 pub(super) const FEW: usize = 64;
 
-/// Heads are read for at most one part in so many of the time.
-const SHARE: u32 = 50;
+/// Heads are read for at most one part in so many of the time, and at least this often.
+const SHARE: u32 = 20;
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The walk over the heads of a shard.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ impl Below {
 
     /// The walk has come to its end.
     fn end(&mut self, now: Instant) {
-        let paused = Some(now + self.took * SHARE);
+        let paused = Some(now + (self.took * SHARE).min(LONGEST_PAUSE));
         *self = Self { is_wanted: self.rises, rises: self.rises, paused, ..Self::new() };
     }
 }
