@@ -28,6 +28,7 @@ use self::hand::Hand;
 use self::lane::{Lane, Parked, Queued};
 use self::slow::SlowRoutes;
 use super::memory::{Limits, Pace};
+use super::number::NumberSet;
 use super::ready::Ready;
 use super::routes::Places;
 use crate::id::{Epoch, Seq, ShardId};
@@ -63,6 +64,8 @@ pub(super) struct Board {
     ready_hot: Ready<Box<Queued>>,
     slow: SlowRoutes,
     key_reads: VecDeque<LaneKey>,
+    /// Rows that are new again, and were in hand when this was heard.
+    promoted_in_hand: NumberSet<Seq>,
     /// Settled while a read was under way, which may still show them as they were.
     settled_during_read: Vec<Seq>,
     /// Lanes to be read once the read under way, which may show them as they were, has ended.
@@ -168,6 +171,7 @@ impl Board {
             ready_hot: Ready::default(),
             slow: SlowRoutes::default(),
             key_reads: VecDeque::new(),
+            promoted_in_hand: NumberSet::default(),
             settled_during_read: Vec::new(),
             doubtful: Vec::new(),
             read_under_way: false,
@@ -260,10 +264,15 @@ impl Board {
     /// Waiting rows are new now: they are found by pages, or below the base by their keys.
     pub(super) fn promoted(&mut self, rows: Vec<DueRow>) {
         for DueRow { shard, seq, key } in rows {
+            if self.hand.has(seq) {
+                // The answer to the settle that put it off is still to come.
+                self.promoted_in_hand.insert(seq);
+            }
             let Some(state) = self.shards.get_mut(&shard) else { continue };
-            match key {
-                Some(key) if seq <= state.floor.base() => self.want_key((shard, key)),
-                _ => state.start_over(),
+            state.start_over();
+            let rises = state.below.as_ref().is_some_and(Below::rises);
+            if let Some(key) = key.filter(|_| rises || seq <= state.floor.base()) {
+                self.want_key((shard, key));
             }
         }
     }
@@ -396,6 +405,9 @@ impl Board {
         let lane = self.lanes.entry(lane_key.clone()).or_default();
         if !std::mem::replace(&mut lane.reading, true) {
             self.key_reads.push_back(lane_key);
+        } else if self.read_under_way {
+            // Perhaps of this key, and begun before.
+            self.doubtful.push(lane_key);
         }
     }
 
@@ -452,6 +464,8 @@ impl Board {
         for seq in std::mem::take(&mut self.settled_during_read) {
             self.hand.remove(seq);
         }
+        let hand = &self.hand;
+        self.promoted_in_hand.retain(|seq| hand.has(*seq));
         for lane_key in std::mem::take(&mut self.closing) {
             self.close(&lane_key);
         }
@@ -502,6 +516,12 @@ impl Shard {
 impl From<&Pending> for Ticket {
     fn from(row: &Pending) -> Self {
         Self { seq: row.seq, shard: row.shard, key: row.key.clone() }
+    }
+}
+
+impl From<Ticket> for DueRow {
+    fn from(Ticket { seq, shard, key }: Ticket) -> Self {
+        Self { shard, seq, key }
     }
 }
 

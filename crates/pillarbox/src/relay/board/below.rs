@@ -25,6 +25,8 @@ pub(super) struct Below {
     /// Where to go on.
     cursor: HeadsCursor,
     is_wanted: bool,
+    /// Another walk was wanted since this one began.
+    again: bool,
     /// The base is to be put at the newest row.
     rises: bool,
     /// Whether this walk has found anything at or below the base.
@@ -40,6 +42,7 @@ impl Below {
         Self {
             cursor: HeadsCursor::start(),
             is_wanted: true,
+            again: false,
             rises: true,
             has_found: false,
             took: Duration::ZERO,
@@ -49,7 +52,12 @@ impl Below {
 
     /// Heads are to be read from the first key on, as soon as the walk under way is over.
     pub(super) fn want(&mut self) {
-        self.is_wanted = true;
+        (self.is_wanted, self.again) = (true, true);
+    }
+
+    /// Whether the base is about to be put at the newest row.
+    pub(super) fn rises(&self) -> bool {
+        self.rises
     }
 
     fn rise(&mut self) -> bool {
@@ -72,7 +80,8 @@ impl Below {
     /// The walk has come to its end.
     fn end(&mut self, now: Instant) {
         let paused = Some(now + (self.took * SHARE).min(LONGEST_PAUSE));
-        *self = Self { is_wanted: self.rises, rises: self.rises, paused, ..Self::new() };
+        let is_wanted = self.rises || self.again;
+        *self = Self { is_wanted, rises: self.rises, paused, ..Self::new() };
     }
 }
 
@@ -107,7 +116,9 @@ impl Board {
         self.first_heads = ShardId(shard.0.saturating_add(1));
         let state = self.shards.get_mut(&shard)?;
         state.asked = Some(state.floor.begin(false, None));
-        let (after, up_to) = (state.below.as_ref()?.cursor.clone(), state.floor.base());
+        let below = state.below.as_mut()?;
+        below.again &= below.cursor != HeadsCursor::start();
+        let (after, up_to) = (below.cursor.clone(), state.floor.base());
         Some(Wanted::Heads(ReadHeads { shard, after, up_to, limit, budget }))
     }
 

@@ -3,6 +3,7 @@
 //! nothing twice, and keep each key in order; with lost answers and lost shards, and with writers
 //! that hand over late what they committed.
 
+mod below;
 mod hot;
 mod large;
 mod rows;

@@ -24,10 +24,14 @@ impl Board {
     /// A verdict was written.
     pub(in crate::relay) fn settled(&mut self, ticket: &Ticket, verdict: &Verdict) {
         self.forget(ticket.seq);
+        let is_new_again = self.promoted_in_hand.remove(&ticket.seq);
         match verdict {
             Verdict::Done | Verdict::Delete => {}
             Verdict::Retry { .. } | Verdict::Defer { .. } | Verdict::Held { .. } => {
                 self.wait_in_table(ticket);
+                if is_new_again {
+                    self.promoted(vec![ticket.clone().into()]);
+                }
             }
             Verdict::Dead { .. } => {
                 if let Some(lane_key) = ticket.lane() {
