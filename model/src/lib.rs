@@ -11,5 +11,6 @@ mod inbox;
 mod relay;
 mod row;
 mod run;
+mod waiting;
 
 pub use run::{Expected, Outcome, Run, runs};

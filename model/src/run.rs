@@ -1,5 +1,7 @@
 //! What is explored: each model as it is kept, and with one rule broken.
 
+mod waiting;
+
 use std::time::{Duration, Instant};
 
 use crate::explore::{Found, explore};
@@ -64,7 +66,8 @@ impl Run {
 
 /// All runs.
 pub fn runs() -> Vec<Run> {
-    [shard_runs(), hot_runs(), row_runs(), inbox_runs()].into_iter().flatten().collect()
+    let all = [shard_runs(), hot_runs(), row_runs(), waiting::runs(), inbox_runs()];
+    all.into_iter().flatten().collect()
 }
 
 const NOTHING: relay::Chances = relay::Chances { lapses: 0, crashes: 0, moves: 0, rollbacks: 0 };

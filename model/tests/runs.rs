@@ -29,10 +29,11 @@ models! {
     shards_keep_the_promises_by_every_rule: "shard lease, epoch, settle", 12;
     the_hot_path_keeps_the_promises_by_every_rule: "hot path with keys", 8;
     row_leases_keep_the_promises_by_every_rule: "row lease, replay, purge", 6;
+    rows_that_wait_keep_the_promises_by_every_rule: "rows that wait", 18;
     the_inbox_keeps_its_promise_by_every_rule: "inbox", 5;
 }
 
 #[test]
 fn every_run_is_of_a_model_that_is_tested() {
-    assert_eq!(runs().len(), 12 + 8 + 6 + 5);
+    assert_eq!(runs().len(), 12 + 8 + 6 + 18 + 5);
 }

@@ -1,0 +1,108 @@
+//! The runs of rows that wait.
+
+use super::{Expected, Run, breaks, holds};
+use crate::explore::{Found, explore};
+use crate::waiting::{May, Rules, Waiting};
+
+const MODEL: &str = "rows that wait";
+
+const ALL: May = May {
+    late: true,
+    delay: true,
+    hold: true,
+    put_back: true,
+    lose: true,
+    crash: true,
+    reset: true,
+    sweep: true,
+};
+
+/// Of rows below the floor, an operator's alone are to be found.
+const OPERATED: May = May { late: false, delay: false, lose: false, ..ALL };
+
+/// The relay hears of whatever happens below its floor, so that it need not sweep.
+const HEARD: May = May { late: false, hold: false, lose: false, sweep: false, ..ALL };
+
+const fn rows(events: u8, reads: usize, rules: Rules, may: May) -> Waiting {
+    Waiting { events, reads, rules, may }
+}
+
+/// Two events, and one read at a time.
+fn broken(rules: Rules, may: May) -> Found {
+    explore(&rows(2, 1, rules, may))
+}
+
+pub(super) fn runs() -> Vec<Run> {
+    [kept(), refuted_by_a_promise(), refuted_by_what_is_left()].into_iter().flatten().collect()
+}
+
+fn kept() -> Vec<Run> {
+    vec![
+        holds(MODEL, "3 events, whatever may happen", || explore(&rows(3, 1, Rules::KEPT, ALL))),
+        holds(MODEL, "2 events, whatever may happen, two reads at once", || {
+            explore(&rows(2, 2, Rules::KEPT, ALL))
+        }),
+        holds(MODEL, "3 events, no sweep, nor what only a sweep finds", || {
+            explore(&rows(3, 1, Rules::KEPT, HEARD))
+        }),
+        holds(MODEL, "2 events, no sweep, nor what only a sweep finds, two reads at once", || {
+            explore(&rows(2, 2, Rules::KEPT, HEARD))
+        }),
+    ]
+}
+
+fn refuted_by_a_promise() -> Vec<Run> {
+    vec![
+        breaks(MODEL, "a row behind one that waits is started", "order", || {
+            broken(Rules { blocked_probe: false, ..Rules::KEPT }, ALL)
+        }),
+        breaks(MODEL, "a row behind a new one below the floor is started", "order", || {
+            broken(Rules { below_probe: false, ..Rules::KEPT }, ALL)
+        }),
+        breaks(MODEL, "a read begun before its key had to wait is taken in whole", "order", || {
+            broken(Rules { close: false, ..Rules::KEPT }, ALL)
+        }),
+        breaks(MODEL, "a read begun before a row was put back is taken in whole", "order", || {
+            broken(Rules { put_back_closes: false, ..Rules::KEPT }, ALL)
+        }),
+        breaks(MODEL, "what is queued behind a row that is to wait is started", "order", || {
+            broken(Rules { drops_queue: false, ..Rules::KEPT }, ALL)
+        }),
+        breaks(MODEL, "a row behind one that is early is started", "order", || {
+            broken(Rules { early: false, ..Rules::KEPT }, ALL)
+        }),
+        breaks(MODEL, "a row settled during a read is taken", "no unexplained duplicate", || {
+            broken(Rules { in_flight: false, ..Rules::KEPT }, ALL)
+        }),
+    ]
+}
+
+fn refuted_by_what_is_left() -> Vec<Run> {
+    vec![
+        stuck("sweeps do not look at heads, an operator", || {
+            broken(Rules { heads: false, ..Rules::KEPT }, OPERATED)
+        }),
+        stuck("no sweep, and promoted rows are not looked for", || {
+            broken(Rules { promoted: false, ..Rules::KEPT }, HEARD)
+        }),
+        stuck("no sweep, and a promotion is compared with the floor of now alone", || {
+            broken(Rules { rising: false, ..Rules::KEPT }, HEARD)
+        }),
+        stuck("no sweep, and a promotion of a row in hand is forgotten", || {
+            broken(Rules { unheard: false, ..Rules::KEPT }, HEARD)
+        }),
+        stuck("no sweep, and heads are not looked at when the floor has risen", || {
+            broken(Rules { heads_at_rise: false, ..Rules::KEPT }, HEARD)
+        }),
+        stuck("no sweep, and the key of a head is not read", || {
+            broken(Rules { tail: false, ..Rules::KEPT }, HEARD)
+        }),
+        stuck("no sweep, and a read meets what was wished for since it began", || {
+            broken(Rules { wishes: false, ..Rules::KEPT }, HEARD)
+        }),
+    ]
+}
+
+fn stuck(name: &'static str, explore: fn() -> Found) -> Run {
+    Run { model: MODEL, name, expected: Expected::Stuck, explore }
+}
