@@ -7,7 +7,7 @@ use super::sql::{self, admin, claim};
 use crate::store::Store as _;
 
 const READY: &str = "USING INDEX outbox_event_ready (shard=?";
-const BLOCKED: &str = "USING INDEX outbox_event_blocked (shard=? AND ordering_key=? AND seq<?)";
+const BLOCKED: &str = "USING INDEX outbox_event_blocked (shard=? AND ordering_key=? AND rowid<?)";
 const BY_SEQ: &str = "USING INTEGER PRIMARY KEY (rowid=?)";
 const BY_ID: &str = "USING INDEX sqlite_autoindex_outbox_event_1 (event_id=?)";
 const DEAD: &str = "outbox_event_dead (done_at>? AND done_at<?)";
@@ -20,9 +20,9 @@ const COUNT_WAITING: &str = "USING COVERING INDEX outbox_event_due";
 const WAYS: &[(&str, &str)] = &[
     // Both indexes of new rows will do here.
     (sql::END_ROW_LEASES, "(shard=?)"),
-    (sql::READ, "USING INDEX outbox_event_ready (shard=? AND seq>?)"),
+    (sql::READ, "USING INDEX outbox_event_ready (shard=? AND rowid>?)"),
     (sql::READ, BLOCKED),
-    (sql::READ, "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND seq<?)"),
+    (sql::READ, "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND rowid<?)"),
     (sql::READ_KEY, "USING INDEX outbox_event_key (shard=? AND ordering_key=?)"),
     (sql::READ_KEY, BLOCKED),
     (sql::NEWEST, READY),
@@ -31,7 +31,7 @@ const WAYS: &[(&str, &str)] = &[
     (sql::READ_HEADS, BY_SEQ),
     (
         sql::READ_KEYLESS,
-        "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND seq>? AND seq<?)",
+        "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND rowid>? AND rowid<?)",
     ),
     (sql::READ_CONTENT, BY_SEQ),
     (sql::NEXT_DUE, "USING INDEX outbox_event_due (shard=?)"),
