@@ -51,13 +51,20 @@ create table {p}outbox_event (
     check (occurred_at between -62135596800000000 and 253402300799999999)
 ) strict;
 
--- Pending rows only, so that the cost of a read does not grow with the rows that are kept.
-create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where status in (0, 2, 4);
--- From the head of one key to the head of the next; rows without a key stand together.
-create index {p}outbox_event_key on {p}outbox_event (shard, ordering_key, seq)
-    where status in (0, 2, 4);
--- An emit touches neither of these: what is done is purged by age, and what was given up is
--- listed by the time of it, and counted by its status.
+-- Each index ends with the rowid, which is `seq`. No condition lists three values: for that SQLite
+-- fills a table with each row that is written, which takes longer than all the rest.
+--
+-- New rows only, so that the cost of a read grows neither with the rows that are kept nor with
+-- those that wait.
+create index {p}outbox_event_ready on {p}outbox_event (shard) where status = 0;
+-- From the oldest row of one key to that of the next; rows without a key stand together.
+create index {p}outbox_event_key on {p}outbox_event (shard, ordering_key) where status = 0;
+-- An emit touches none of these, unless it is delayed: rows that wait by their time, and the rows
+-- that block a key. What is done is purged by age, and what was given up is listed by the time of
+-- it, and counted by its status.
+create index {p}outbox_event_due on {p}outbox_event (shard, available_at) where status = 2;
+create index {p}outbox_event_blocked on {p}outbox_event (shard, ordering_key)
+    where status in (2, 4);
 create index {p}outbox_event_done on {p}outbox_event (done_at) where status = 1;
 create index {p}outbox_event_dead on {p}outbox_event (done_at, seq, status)
     where status in (3, 4);

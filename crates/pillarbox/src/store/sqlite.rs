@@ -11,6 +11,7 @@ mod read;
 mod settle;
 mod sql;
 mod stats;
+mod wait;
 
 use std::{
     fmt,
@@ -22,9 +23,10 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
 
 use super::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
-    RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
+    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
+    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent,
+    Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -181,6 +183,18 @@ impl Store for SqliteStore {
 
     async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
         read::read_keys(self, read).await
+    }
+
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
+        read::read_heads(self, read).await
+    }
+
+    async fn promote(&self, promote: &Promote) -> Result<Due> {
+        wait::promote(self, promote).await
+    }
+
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
+        wait::postpone(self, rows).await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {

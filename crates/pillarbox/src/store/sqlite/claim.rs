@@ -1,7 +1,6 @@
-//! Row claims: due rows under a lease of their own.
+//! Row claims: new rows under a lease of their own.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use super::SqliteStore;
 use super::read::{Columns, fetch};
@@ -13,7 +12,7 @@ use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::content::Fit;
 use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
 
-/// A row that is larger than any event is leased by itself, when nothing else is due: to write such
+/// A row that is larger than any event is leased by itself, when there is nothing else: to write such
 /// a row keeps every writer waiting.
 pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pending>> {
     let mut claimed = claim_of_size(store, claim, claim.limit, Size::Small).await?;
@@ -83,9 +82,9 @@ async fn lease(
     let rows: Result<Vec<Pending>> =
         rows.into_iter().map(|row| Columns::of(&row).pending(shard)).collect();
     let mut rows = rows?;
-    // What is returned is the lease that the claim gave, not the one that it had.
+    // What is returned says nothing of the lease that the row had.
     for row in &mut rows {
-        (row.due_in, row.lapsed) = (Duration::ZERO, found.get(&row.seq) == Some(&true));
+        row.lapsed = found.get(&row.seq) == Some(&true);
     }
     // SQLite promises no order for what an UPDATE returns.
     rows.sort_unstable_by_key(|row| row.seq);
@@ -177,7 +176,7 @@ pub(super) async fn settle_rows(store: &SqliteStore, settle: &SettleRows) -> Res
     Ok(applied)
 }
 
-fn by_token(rows: &[RowLease]) -> HashMap<(ShardId, Token), Vec<Seq>> {
+pub(super) fn by_token(rows: &[RowLease]) -> HashMap<(ShardId, Token), Vec<Seq>> {
     let mut groups: HashMap<_, Vec<Seq>> = HashMap::new();
     for row in rows {
         groups.entry((row.shard, row.token)).or_default().push(row.seq);

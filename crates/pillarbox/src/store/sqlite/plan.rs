@@ -6,27 +6,53 @@ use super::SqliteStore;
 use super::sql::{self, admin, claim};
 use crate::store::Store as _;
 
-const PENDING: &str = "USING INDEX outbox_event_pending (shard=?";
+const READY: &str = "USING INDEX outbox_event_ready (shard=?";
+const BLOCKED: &str = "USING INDEX outbox_event_blocked (shard=? AND ordering_key=? AND rowid<?)";
 const BY_SEQ: &str = "USING INTEGER PRIMARY KEY (rowid=?)";
 const BY_ID: &str = "USING INDEX sqlite_autoindex_outbox_event_1 (event_id=?)";
 const DEAD: &str = "outbox_event_dead (done_at>? AND done_at<?)";
 
+const NEXT_KEY: &str = "USING INDEX outbox_event_key (shard=? AND ordering_key>?)";
+const DUE: &str = "USING INDEX outbox_event_due (shard=? AND available_at<?)";
+const COUNT_NEW: &str = "USING COVERING INDEX outbox_event_ready";
+const COUNT_WAITING: &str = "USING COVERING INDEX outbox_event_due";
+
 const WAYS: &[(&str, &str)] = &[
-    (sql::READ, "USING INDEX outbox_event_pending (shard=? AND seq>?)"),
+    // Both indexes of new rows will do here.
+    (sql::END_ROW_LEASES, "(shard=?)"),
+    (sql::READ, "USING INDEX outbox_event_ready (shard=? AND rowid>?)"),
+    (sql::READ, BLOCKED),
+    (sql::READ, "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND rowid<?)"),
     (sql::READ_KEY, "USING INDEX outbox_event_key (shard=? AND ordering_key=?)"),
-    (sql::READ, "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND seq<?)"),
+    (sql::READ_KEY, BLOCKED),
+    (sql::NEWEST, READY),
+    (sql::READ_HEADS, NEXT_KEY),
+    (sql::READ_HEADS, BLOCKED),
+    (sql::READ_HEADS, BY_SEQ),
+    (
+        sql::READ_KEYLESS,
+        "USING INDEX outbox_event_key (shard=? AND ordering_key=? AND rowid>? AND rowid<?)",
+    ),
     (sql::READ_CONTENT, BY_SEQ),
+    (sql::NEXT_DUE, "USING INDEX outbox_event_due (shard=?)"),
+    (sql::PROMOTE, BY_SEQ),
+    (sql::PROMOTE, DUE),
+    (sql::POSTPONE, BY_SEQ),
     (sql::SETTLE_DELETE, BY_SEQ),
     (sql::SETTLE_END, BY_SEQ),
     (sql::SETTLE_PUT_OFF, BY_SEQ),
     (sql::SETTLE_FINDS, BY_SEQ),
     (sql::AUDIT_FAILURES, BY_SEQ),
     (claim::CLAIM, BY_SEQ),
-    (claim::LOOK, PENDING),
+    (claim::LOOK, READY),
     (claim::LOOK_HEADS, "CO-ROUTINE head"),
-    (claim::LOOK_HEADS, "USING INDEX outbox_event_key (shard=? AND ordering_key>?)"),
+    (claim::LOOK_HEADS, NEXT_KEY),
+    (claim::LOOK_HEADS, BLOCKED),
     (claim::LOOK_HEADS, "USING INDEX outbox_event_key (shard=? AND ordering_key=?)"),
     (claim::LOOK_HEADS, BY_SEQ),
+    (claim::COUNT_DUE, READY),
+    (claim::COUNT_DUE, BLOCKED),
+    (claim::COUNT_DUE, DUE),
     (claim::RENEW_ROWS, BY_SEQ),
     (claim::RELEASE_ROWS, BY_SEQ),
     (claim::RECLAIM, BY_SEQ),
@@ -49,14 +75,19 @@ const WAYS: &[(&str, &str)] = &[
     (admin::PURGE_DEAD, "USING COVERING INDEX outbox_event_dead (done_at<?)"),
     (admin::PURGE_AUDIT, "USING COVERING INDEX outbox_audit_at (at<?)"),
     (admin::PURGE_INBOX, "USING COVERING INDEX inbox_processed_at (processed_at<?)"),
-    (admin::PURGE_ANY, PENDING),
+    (admin::PURGE_ANY, READY),
+    (admin::PURGE_ANY, "USING INDEX outbox_event_due (shard=?)"),
     (admin::PURGE_ANY, "USING COVERING INDEX outbox_event_done"),
     (admin::PURGE_ANY, "USING COVERING INDEX outbox_event_dead"),
-    (admin::STATS, "USING INDEX outbox_event_pending"),
+    (admin::STATS, COUNT_NEW),
+    (admin::STATS, READY),
+    (admin::STATS, "USING INDEX outbox_event_due (shard=?)"),
+    (admin::STATS, COUNT_WAITING),
     (admin::STATS, "USING COVERING INDEX outbox_event_dead"),
     (admin::COUNT_DONE, "USING COVERING INDEX outbox_event_done"),
-    // Both indexes of what is pending will do here.
-    (admin::SHARD_STATS, "(shard=?)"),
+    (admin::SHARD_STATS, COUNT_NEW),
+    (admin::SHARD_STATS, COUNT_WAITING),
+    (admin::SHARD_STATS, "USING COVERING INDEX outbox_event_dead"),
 ];
 
 /// A million done rows, and a few of every other kind.

@@ -1,6 +1,6 @@
-//! Pending rows, read without a write: the shard's lease says whose they are.
+//! New rows, read without a write: the shard's lease says whose they are.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Encode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _};
@@ -12,7 +12,9 @@ use crate::envelope::{BadRow, Row, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::store::content::{Fit, fill, opened};
-use crate::store::{Content, Pending, Read, ReadKeys, Status};
+use crate::store::{
+    Before, Content, Heads, HeadsCursor, Pending, Read, ReadHeads, ReadKeys, Status,
+};
 
 pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending>> {
     let fit = Fit::of(&read.budget, read.rows());
@@ -36,7 +38,34 @@ pub(super) async fn read_keys(store: &SqliteStore, read: &ReadKeys) -> Result<Ve
     Ok(found)
 }
 
-/// The first rows of a shard above a floor, or of a key in it.
+pub(super) async fn read_heads(store: &SqliteStore, read: &ReadHeads) -> Result<Heads> {
+    let newest = sqlx::query_scalar(store.sql(sql::NEWEST)).bind(read.shard.0);
+    let newest = Seq(newest.fetch_one(&store.pool).await?);
+    let fit = Fit::of(&read.budget, read.limit as usize);
+    let mut found = match &read.after {
+        HeadsCursor::Key(after) => {
+            page(store, sql::READ_HEADS, read.shard, &**after, read.limit, fit).await?
+        }
+        HeadsCursor::Keyless(after) => keyless(store, read, *after, fit).await?,
+    };
+    let chosen = read.budget.choose(&found, |_| 0);
+    fetch(store, &mut found, chosen).await?;
+    Ok(Heads::of(read, found, newest))
+}
+
+async fn keyless(
+    store: &SqliteStore,
+    read: &ReadHeads,
+    after: Seq,
+    fit: Fit,
+) -> Result<Vec<Pending>> {
+    let page = sqlx::query(store.sql(sql::READ_KEYLESS)).bind(read.shard.0).bind(after.0);
+    let page = page.bind(i64::from(read.limit)).bind(fit.payload).bind(fit.headers);
+    let rows = page.bind(read.up_to.0).fetch_all(&store.pool).await?;
+    rows.into_iter().map(|row| Columns::of(&row).pending(read.shard)).collect()
+}
+
+/// The first rows of a shard above a floor, of a key in it, or of each key behind one.
 async fn page<'q, T: Encode<'q, Sqlite> + Type<Sqlite> + Send + 'q>(
     store: &SqliteStore,
     text: &'static str,
@@ -73,6 +102,10 @@ pub(super) async fn fetch(
     fill(rows, &chosen, fetched);
     Ok(())
 }
+
+/// What `row_columns!` says of a lease, if there is one.
+const STANDS: i64 = 1;
+const LAPSED: i64 = 2;
 
 /// A row's columns one after the other, as the statement lists them: looking each up by its name
 /// would cost more than reading it.
@@ -121,17 +154,24 @@ impl<'r> Columns<'r> {
     pub(super) fn pending(&mut self, shard: ShardId) -> Result<Pending> {
         let seq = Seq(self.next()?);
         let (counts, state): (i64, i64) = (self.next()?, self.next()?);
+        let (status, lease) = (status_of((state >> 4) & 7)?, state & 3);
+        let due_in = from_micros(self.next()?);
         Ok(Pending {
             seq,
             shard,
             token: Token(i32::try_from(counts >> 32).unwrap_or(0)),
             attempts: u32::try_from(counts & i64::from(u32::MAX)).unwrap_or(0),
-            status: status_of((state >> 2) & 7)?,
-            lapsed: (state >> 1) & 1 == 1,
-            behind: state & 1 == 1,
-            due_in: from_micros(self.next()?),
+            status,
+            due_in,
+            is_early: status == Status::New && due_in > Duration::ZERO && lease != STANDS,
+            lapsed: lease == LAPSED,
+            before: match (state >> 2) & 3 {
+                0 => Before::Nothing,
+                1 => Before::Waiting,
+                _ => Before::Unread,
+            },
             key: self.text()?.map(Arc::from),
-            content: self.content(i32::try_from(state >> 5).unwrap_or(0)),
+            content: self.content(i32::try_from(state >> 7).unwrap_or(0)),
         })
     }
 

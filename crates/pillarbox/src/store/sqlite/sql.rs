@@ -1,6 +1,6 @@
 //! Every statement of the SQLite store; `{p}` is the table prefix, `{now}` the clock.
 //!
-//! A limit, and what the index of pending rows is searched by, have a plus: SQLite plans a
+//! A limit, and what the indexes of new and of waiting rows are searched by, have a plus: SQLite plans a
 //! statement anew each time a bare one is bound, and the second once a table was analysed.
 
 pub(super) mod admin;
@@ -13,15 +13,22 @@ pub(super) const NOW: &str =
 /// A row as it is read. Each value is handed over by itself, at a price that a hundred thousand
 /// rows feel: small numbers share one, and so do the two kinds of payload. Payload and headers come
 /// if they have no more bytes than said; in place of a payload come the two sizes, in one number.
+/// Said are: what comes before the row, until when it counts as leased, and the two sizes.
 macro_rules! row_columns {
-    ($behind:literal, $payload:literal, $headers:literal) => {
+    ($before:expr, $until:literal, $payload:literal, $headers:literal) => {
         concat!(
             "seq,
     (lock_token << 32) | attempts as counts,
-    (event_version << 5) | (status << 2) | (coalesce(locked_until <= {now}, false) << 1) | (",
-            $behind,
-            ") as state,
-    max(available_at, coalesce(locked_until, available_at)) - {now} as due_in, ordering_key,
+    (event_version << 7) | (status << 4) | ((",
+            $before,
+            ") << 2) | iif(",
+            $until,
+            " is null, 0, iif(",
+            $until,
+            " <= {now}, 2, 1)) as state,
+    max(available_at, coalesce(",
+            $until,
+            ", available_at)) - {now} as due_in, ordering_key,
     event_id, event_type, aggregate_type, aggregate_id, partition_key, tenant_id,
     iif(",
             fits!($payload, $headers),
@@ -47,7 +54,17 @@ macro_rules! fits {
     };
 }
 
-pub(super) use {fits, row_columns};
+/// Whether an older row of the key of `e` waits for its time or for an operator.
+macro_rules! is_blocked {
+    () => {
+        "exists (
+        select 1 from {p}outbox_event o
+        where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq < e.seq
+          and o.status in (2, 4))"
+    };
+}
+
+pub(super) use {fits, is_blocked, row_columns};
 
 /// Owners that are alive. A lease that ends later than twice its length from now was written by a
 /// clock that was ahead, and would keep its shards from everybody for as long. Twice, so that a
@@ -113,12 +130,12 @@ pub(super) const MODE: &str = "select claim, ordered from {p}outbox_setting wher
 pub(super) const AHEAD: &str =
     concat!("select owner from {p}outbox_owner where lease_until > {now} and not (", alive!(), ")");
 
-/// Their leases on rows were written by the same clock. Walks over all that is pending, and runs
-/// only where there is such an owner.
+/// Their leases on rows were written by the same clock; rows that wait have none. Walks over all new
+/// rows, and runs only where there is such an owner.
 pub(super) const END_ROW_LEASES: &str = "
 update {p}outbox_event
 set locked_until = 0
-where status in (0, 2, 4) and locked_by in (select value from json_each(?1))";
+where shard = 0 and status = 0 and locked_by in (select value from json_each(?1))";
 
 pub(super) const REMOVE_LAPSED: &str =
     concat!("delete from {p}outbox_owner where not (", alive!(), ")");
@@ -146,44 +163,143 @@ pub(super) const RELEASE_ALL: &str = "update {p}outbox_shard set owner = null wh
 
 pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner = ?1";
 
-/// Not-due and held rows come too: the head of a key counts whether it is due or not. The probe
-/// runs above a floor only, in the same snapshot.
+/// One look for rows that block the key; one for new rows of it at or below the floor, where there is
+/// one. Both see the snapshot of the page.
 pub(super) const READ: &str = concat!(
     "select ",
     row_columns!(
-        "?2 > 0 and ordering_key is not null and exists (
+        concat!(
+            "case
+        when ordering_key is null then 0
+        when ",
+            is_blocked!(),
+            " then 1
+        when ?2 > 0 and exists (
             select 1 from {p}outbox_event o
             where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq <= +?2
-              and o.status in (0, 2, 4))",
+              and o.status = 0) then 2
+        else 0 end"
+        ),
+        "locked_until",
         "?4",
         "?5"
     ),
     "
 from {p}outbox_event e
-where shard = +?1 and seq > +?2 and status in (0, 2, 4)
+where shard = +?1 and seq > +?2 and status = 0
 order by seq
 limit +?3"
 );
 
 pub(super) const READ_KEY: &str = concat!(
     "select ",
-    row_columns!("false", "?4", "?5"),
+    row_columns!(is_blocked!(), "locked_until", "?4", "?5"),
     "
-from {p}outbox_event
-where shard = +?1 and ordering_key = +?2 and status in (0, 2, 4)
+from {p}outbox_event e
+where shard = +?1 and ordering_key = +?2 and status = 0
 order by seq
 limit +?3"
 );
 
-/// Rows that a read left without content. The plus keeps the planner from the index of pending rows,
-/// in which it would skip from shard to shard.
+/// The newest new row of a shard.
+pub(super) const NEWEST: &str =
+    "select coalesce(max(seq), 0) from {p}outbox_event where shard = +?1 and status = 0";
+
+/// The oldest new row of each key behind a key, from one to the next, each by one look at the index,
+/// so that a long queue behind it costs nothing. The cross join lets one be looked at before the next
+/// one is asked for, so that nobody asks when there are enough.
+macro_rules! heads {
+    ($after:literal) => {
+        concat!(
+            "head (ordering_key, seq) as (
+    select * from (
+        select o.ordering_key, o.seq
+        from {p}outbox_event o
+        where o.shard = +?1 and o.ordering_key > ",
+            $after,
+            " and o.status = 0
+        order by o.ordering_key, o.seq
+        limit 1)
+    union all
+    select o.ordering_key, o.seq
+    from head
+    cross join {p}outbox_event o on o.seq = (
+        select n.seq
+        from {p}outbox_event n
+        where n.shard = +?1 and n.ordering_key > head.ordering_key and n.status = 0
+        order by n.ordering_key, n.seq
+        limit 1)
+)"
+        )
+    };
+}
+
+pub(super) use heads;
+
+/// Whether a row is blocked is asked once, and what is blocked comes without content: a sweep over
+/// many keys that wait should cost little.
+pub(super) const READ_HEADS: &str = concat!(
+    "
+with recursive ",
+    heads!("?2"),
+    ",
+page (place, is_blocked) as materialized (
+    select e.seq, ",
+    is_blocked!(),
+    "
+    from head
+    cross join {p}outbox_event e on e.seq = head.seq
+    limit +?3
+)
+select ",
+    row_columns!("page.is_blocked", "locked_until", "iif(page.is_blocked, -1, ?4)", "?5"),
+    "
+from page
+cross join {p}outbox_event e on e.seq = page.place"
+);
+
+/// By the index named, since the planner would go through the rows with a key, too.
+pub(super) const READ_KEYLESS: &str = concat!(
+    "select ",
+    row_columns!("0", "locked_until", "?4", "?5"),
+    "
+from {p}outbox_event indexed by {p}outbox_event_key
+where shard = +?1 and ordering_key is null and seq > +?2 and seq <= +?6 and status = 0
+order by seq
+limit +?3"
+);
+
+/// Rows that a read left without content. The plus keeps the planner from the index of new rows.
 pub(super) const READ_CONTENT: &str = concat!(
     "select ",
-    row_columns!("false", "?2", "?3"),
+    row_columns!("0", "locked_until", "?2", "?3"),
     "
 from {p}outbox_event
-where seq in (select value from json_each(?1)) and +status in (0, 2, 4)"
+where seq in (select value from json_each(?1)) and +status = 0"
 );
+
+/// In how long the next row is due that waits.
+pub(super) const NEXT_DUE: &str =
+    "select min(available_at) - {now} from {p}outbox_event where shard = +?1 and status = 2";
+
+/// Nothing is decided, and the token stays.
+pub(super) const PROMOTE: &str = "
+update {p}outbox_event
+set status = 0
+where seq in (
+    select seq
+    from {p}outbox_event
+    where shard = +?1 and status = 2 and available_at <= {now}
+    order by available_at, seq
+    limit +?2)
+returning seq, ordering_key";
+
+/// The plus keeps the planner from the index of new rows.
+pub(super) const POSTPONE: &str = "
+update {p}outbox_event
+set status = 2, locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 + 1
+where seq in (select value from json_each(?1))
+  and shard = ?2 and lock_token = ?3 and +status = 0 and available_at > {now}";
 
 /// Whether a shard is held. Runs inside `begin immediate`, so that it stays so until the end.
 pub(super) const IS_HELD: &str =

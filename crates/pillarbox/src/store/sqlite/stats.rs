@@ -16,7 +16,7 @@ pub(super) async fn stats(store: &SqliteStore) -> Result<Stats> {
     let mut columns = Columns::of(&row);
     Ok(Stats {
         new: columns.count()?,
-        retry: columns.count()?,
+        waiting: columns.count()?,
         held: columns.count()?,
         oldest_lag: columns.next::<Option<i64>>()?.map(from_micros),
         dead: columns.count()?,
@@ -49,7 +49,7 @@ fn shard_stats(row: &SqliteRow) -> Result<ShardStats> {
         owner: columns.text()?.map(OwnerId::stored),
         epoch: Epoch(columns.next()?),
         new: columns.count()?,
-        retry: columns.count()?,
+        waiting: columns.count()?,
         held: columns.count()?,
         oldest_lag: columns.next::<Option<i64>>()?.map(from_micros),
     })
@@ -60,7 +60,7 @@ fn type_stats(row: &SqliteRow) -> Result<TypeStats> {
     Ok(TypeStats {
         event_type: columns.text()?.unwrap_or_default(),
         new: columns.count()?,
-        retry: columns.count()?,
+        waiting: columns.count()?,
         held: columns.count()?,
         dead: columns.count()?,
     })

@@ -7,7 +7,7 @@ use super::column::Column;
 use super::private::{Required, Statements};
 use super::{
     Asked, MOST_BYTES, bytes, chunks, duplicate, ended, lease, no_places, partition_key, places_of,
-    token,
+    status, token,
 };
 use crate::clock::{Timestamp, micros};
 use crate::envelope::{Delivery, Envelope};
@@ -34,7 +34,12 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
     select 1 from {p}outbox_event as older
     where older.shard = {p}outbox_event.shard
         and older.ordering_key = {p}outbox_event.ordering_key
-        and older.status in (0, 2, 4) and older.seq < {p}outbox_event.seq
+        and older.status = 0 and older.seq < {p}outbox_event.seq
+) and not exists (
+    select 1 from {p}outbox_event as older
+    where older.shard = {p}outbox_event.shard
+        and older.ordering_key = {p}outbox_event.ordering_key
+        and older.status in (2, 4) and older.seq < {p}outbox_event.seq
 )";
 
 /// Fails where the savepoint of [`BEGIN`](Statements::BEGIN) is not there, and leaves it there.
@@ -200,6 +205,7 @@ fn push(
             row.push(NOW).push_unseparated(" + ").push_bind_unseparated(length)
         }
         Column::LockToken => row.push_bind(token(insert, event)),
+        Column::Status => row.push_bind(status(event)),
         // The table computes these two.
         Column::OrderingKey | Column::Shard => row,
     };

@@ -133,8 +133,14 @@ where seq in (
         select seq from (
             select * from (
                 select seq, created_at as since from {p}outbox_event
-                where shard = 0 and status in (0, 2, 4) and done_at is null
+                where shard = 0 and status = 0
                 order by seq
+                limit +?2)
+            union all
+            select * from (
+                select seq, created_at from {p}outbox_event
+                where shard = 0 and status = 2
+                order by available_at, seq
                 limit +?2)
             union all
             select * from (
@@ -154,15 +160,37 @@ where seq in (
     )
   and coalesce(done_at, created_at) < {now} - ?1";
 
+/// For how long the oldest due row has been so: of new rows the front is looked at, for their index
+/// knows no times, and old ones stand there.
+macro_rules! oldest_lag {
+    () => {
+        "(
+        select {now} - min(due_at)
+        from (
+            select * from (
+                select available_at as due_at from {p}outbox_event
+                where shard = 0 and status = 0
+                order by seq
+                limit 1000)
+            union all
+            select min(available_at) from {p}outbox_event where shard = 0 and status = 2
+        )
+        where due_at <= {now}
+    )"
+    };
+}
+
+/// Each count reads an index and nothing else. All rows are in shard 0.
 pub(in super::super) const STATS: &str = concat!(
     "
 select
-    count(*) filter (where status = 0) as new,
-    count(*) filter (where status = 2) as retry,
+    (select count(*) from {p}outbox_event where status = 0) as new,
+    (select count(*) from {p}outbox_event where status = 2) as waiting,
     count(*) filter (where status = 4) as held,
-    {now} - min(available_at) filter (where status in (0, 2) and available_at <= {now})
-        as oldest_lag,
-    (select count(*) from {p}outbox_event where status in (3, 4) and status = 3) as dead,
+    ",
+    oldest_lag!(),
+    " as oldest_lag,
+    count(*) filter (where status = 3) as dead,
     (select count(*) from {p}outbox_owner where ",
     alive!(),
     ") as owners,
@@ -172,36 +200,39 @@ select
     "
     ) as owned_shards
 from {p}outbox_event
-where status in (0, 2, 4)"
+where status in (3, 4)"
 );
 
 pub(in super::super) const COUNT_DONE: &str =
     "select count(*) from {p}outbox_event where status = 1";
 
-pub(in super::super) const SHARD_STATS: &str = "
+pub(in super::super) const SHARD_STATS: &str = concat!(
+    "
 select
     s.shard, s.owner, s.epoch,
-    count(*) filter (where e.status = 0) as new,
-    count(*) filter (where e.status = 2) as retry,
-    count(*) filter (where e.status = 4) as held,
-    {now} - min(e.available_at) filter (where e.status in (0, 2) and e.available_at <= {now})
-        as oldest_lag
+    (select count(*) from {p}outbox_event where status = 0) as new,
+    (select count(*) from {p}outbox_event where status = 2) as waiting,
+    (select count(*) from {p}outbox_event where status in (3, 4) and status = 4) as held,
+    ",
+    oldest_lag!(),
+    " as oldest_lag
 from {p}outbox_shard s
-left join {p}outbox_event e on e.shard = s.shard and e.status in (0, 2, 4)
-group by s.shard
-order by s.shard";
+where s.shard = 0"
+);
 
 pub(in super::super) const TYPE_STATS: &str = "
 select
     event_type,
     count(*) filter (where status = 0) as new,
-    count(*) filter (where status = 2) as retry,
+    count(*) filter (where status = 2) as waiting,
     count(*) filter (where status = 4) as held,
     count(*) filter (where status = 3) as dead
 from (
-    select event_type, status from {p}outbox_event where status in (0, 2, 4)
+    select event_type, status from {p}outbox_event where shard = 0 and status = 0
     union all
-    select event_type, status from {p}outbox_event where status in (3, 4) and status = 3
+    select event_type, status from {p}outbox_event where shard = 0 and status = 2
+    union all
+    select event_type, status from {p}outbox_event where status in (3, 4)
 )
 group by event_type
 order by count(*) desc, event_type
@@ -209,7 +240,7 @@ limit +?1";
 
 pub(in super::super) const EVENT: &str = concat!(
     "select shard, available_at, created_at, done_at, settled_by, last_error, ",
-    row_columns!("false", "?2", "?3"),
+    row_columns!("0", "locked_until", "?2", "?3"),
     "
 from {p}outbox_event
 where event_id = ?1"

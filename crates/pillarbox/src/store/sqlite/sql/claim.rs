@@ -1,19 +1,11 @@
 //! Statements of row claims.
 
-use super::{end, fits, is_open, mark, open_rows, put_off, row_columns};
+use super::{end, fits, heads, is_blocked, is_open, mark, open_rows, put_off, row_columns};
 
-/// Rows that are due and in nobody's hands.
+/// New rows in nobody's hands. One whose time has not come is among them: its claimer postpones it.
 macro_rules! free {
     () => {
-        "e.available_at <= {now} and (e.locked_until is null or e.locked_until < {now})"
-    };
-}
-
-/// Rows that can be had; `status in (0, 2, 4)` stands there because the indexes have it, word for
-/// word, and are not taken without it.
-macro_rules! due {
-    () => {
-        concat!("e.status in (0, 2, 4) and e.status <> 4 and ", free!())
+        "e.status = 0 and (e.locked_until is null or e.locked_until < {now})"
     };
 }
 
@@ -24,89 +16,84 @@ macro_rules! of_size {
     };
 }
 
-/// One shard's due rows.
+/// One shard's new rows.
 pub(in super::super) const LOOK: &str = concat!(
     "
 select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
 where e.shard = +?1 and ",
-    due!(),
+    free!(),
     of_size!("?3", "?4", "?5"),
     "
 order by e.seq
 limit +?2"
 );
 
-/// From the head of one key to the head of the next, each by one look at the index, so that a long
-/// queue behind a head costs nothing; then the rows without a key. The cross join lets one head be
-/// looked at before the next one is asked for, so that nobody asks when there are enough; within an
-/// update, SQLite would gather all heads first.
+/// Heads of keys that nothing blocks; then the rows without a key. Within an update, SQLite would
+/// gather all heads first. The plus keeps it from looking for a head among all new rows.
 pub(in super::super) const LOOK_HEADS: &str = concat!(
     "
-with recursive head (ordering_key) as (
-    select min(o.ordering_key)
-    from {p}outbox_event o
-    where o.shard = +?1 and o.ordering_key > ?3 and o.status in (0, 2, 4)
-    union all
-    select (
-        select min(o.ordering_key)
-        from {p}outbox_event o
-        where o.shard = +?1 and o.ordering_key > head.ordering_key and o.status in (0, 2, 4))
-    from head
-    where head.ordering_key is not null
-)
+with recursive ",
+    heads!("?3"),
+    "
 select e.seq, e.locked_until is not null or e.crashes > 0
 from head
-cross join {p}outbox_event e on e.seq = (
-    select o.seq
-    from {p}outbox_event o
-    where o.shard = +?1 and o.ordering_key = head.ordering_key and o.status in (0, 2, 4)
-    order by o.seq
-    limit 1)
-where e.status in (0, 2) and ",
+cross join {p}outbox_event e on e.seq = head.seq
+where +",
     free!(),
+    " and not ",
+    is_blocked!(),
     of_size!("?4", "?5", "?6"),
     "
 union all
 select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
 where e.shard = +?1 and e.ordering_key is null and ",
-    due!(),
+    free!(),
     of_size!("?4", "?5", "?6"),
     "
 limit +?2"
 );
 
-/// Rows that a relay could deliver now. A key whose head waits or is held blocks its later rows.
+/// Rows that a relay could deliver now, among so many new ones, and rows that it could make new.
 pub(in super::super) const COUNT_DUE: &str = concat!(
     "
-select count(*)
-from (
-    select 1
-    from {p}outbox_event e
-    where e.shard = +?1 and ",
-    due!(),
-    "
-      and coalesce((
-        select h.status <> 4 and h.available_at <= {now}
-        from {p}outbox_event h
-        where h.shard = +?1 and h.ordering_key = e.ordering_key and h.status in (0, 2, 4)
-        order by h.seq
-        limit 1), true)
-    limit +?2
-)"
+select
+    (
+        select count(*)
+        from (
+            select (e.locked_until is null or e.locked_until < {now})
+                and e.available_at <= {now} and not ",
+    is_blocked!(),
+    " as is_due
+            from {p}outbox_event e
+            where e.shard = +?1 and e.status = 0
+            order by e.seq
+            limit +?2
+        )
+        where is_due
+    ) + (
+        select count(*)
+        from (
+            select 1
+            from {p}outbox_event
+            where shard = +?1 and status = 2 and available_at <= {now}
+            limit +?2
+        )
+    )"
 );
 
-/// Leases what was found, as far as it can still be had.
+/// Leases what was found, as far as it can still be had. What is returned does not count the lease
+/// that this gives.
 pub(in super::super) const CLAIM: &str = concat!(
     "
 update {p}outbox_event as e
 set locked_by = ?2, locked_until = {now} + ?3, lock_token = lock_token % 2147483647 + 1
-where e.seq in (select value from json_each(?1)) and e.status in (0, 2) and ",
+where e.seq in (select value from json_each(?1)) and +",
     free!(),
     "
 returning ",
-    row_columns!("false", "?4", "?5")
+    row_columns!("0", "null", "?4", "?5")
 );
 
 /// Owner and token of the row are the whole fence: every claim moves the token.
