@@ -1,11 +1,14 @@
 //! Which columns an insert names: those that its events need, since the table itself knows the rest.
 //!
-//! Most events need five or six of the sixteen, and a database takes as long for a null as for a
+//! Most events need five or six of the seventeen, and a database takes as long for a null as for a
 //! value. An application has few kinds of events, so that there are few texts to keep prepared.
+
+use std::time::Duration;
 
 use super::partition_key;
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::event::AggregateType;
+use crate::store::Status;
 use crate::table::Tables;
 use crate::tx::{Hot, Insert};
 
@@ -24,6 +27,7 @@ pub(super) enum Column {
     Headers,
     OccurredAt,
     AvailableAt,
+    Status,
     LockedBy,
     LockedUntil,
     LockToken,
@@ -35,7 +39,7 @@ pub(super) enum Column {
 }
 
 impl Column {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::EventId,
         Self::EventType,
         Self::EventVersion,
@@ -49,6 +53,7 @@ impl Column {
         Self::Headers,
         Self::OccurredAt,
         Self::AvailableAt,
+        Self::Status,
         Self::LockedBy,
         Self::LockedUntil,
         Self::LockToken,
@@ -94,6 +99,7 @@ impl Column {
             Self::Headers => "headers",
             Self::OccurredAt => "occurred_at",
             Self::AvailableAt => "available_at",
+            Self::Status => "status",
             Self::LockedBy => "locked_by",
             Self::LockedUntil => "locked_until",
             Self::LockToken => "lock_token",
@@ -117,6 +123,7 @@ impl Column {
             Self::Headers => !event.header_map().is_empty(),
             Self::OccurredAt => event.moment().is_some(),
             Self::AvailableAt => event.delivery() != Delivery::AtOnce,
+            Self::Status => status(event) != Status::New.code(),
             Self::LockedBy | Self::LockedUntil | Self::LockToken => is_hot && Hot::takes(event),
             Self::OrderingKey => event.is_ordered(),
             Self::Shard => true,
@@ -124,9 +131,17 @@ impl Column {
     }
 }
 
+/// A delayed event waits until a relay makes it new.
+pub(super) fn status(event: &Envelope) -> i16 {
+    let status = match event.delivery() {
+        Delivery::AtOnce | Delivery::After(Duration::ZERO) => Status::New,
+        Delivery::At(_) | Delivery::After(_) => Status::Waiting,
+    };
+    status.code()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
     use crate::event::EventType;
@@ -160,6 +175,18 @@ mod tests {
             Column::insert(&Tables::new(TablePrefix::new("eu_").unwrap()), &columns),
             "insert into eu_outbox_event (event_id, event_type, payload) "
         );
+    }
+
+    #[test]
+    fn only_a_delayed_event_needs_its_status() {
+        let delays = [(Duration::ZERO, 0), (Duration::from_secs(1), 2)];
+        for (delay, code) in delays {
+            let event = plain().deliver_after(delay);
+
+            assert_eq!(status(&event), code);
+            let is_needed = needed_by(&[plain(), event], None).contains(&Column::Status);
+            assert_eq!(is_needed, code != 0, "{delay:?}");
+        }
     }
 
     #[test]
