@@ -151,15 +151,16 @@ impl Place {
 
     /// What a relay asks all the time.
     async fn hot_statements(&self) -> Vec<Hot> {
-        let (verdicts, marks) = self.verdicts().await;
-        let shards = format!("{}::smallint[]", series(0..64));
-        let ones = format!("{}::bigint[]", series((0..64).map(|_| 1)));
+        let mut hot = self.reads().await;
+        hot.extend(self.claims().await);
+        hot.extend(self.writes().await);
+        hot
+    }
+
+    async fn reads(&self) -> Vec<Hot> {
+        let (shards, ones) = (shards(), ones());
         let shard = self.shard_of("key-1").await;
         let one_key = format!("array[{shard}]::smallint[], array['key-1'], 20, 1000, 1000");
-        let delete = format!("'us', {verdicts}, {shards}, {ones}");
-        let mark = format!("'us', {verdicts}, {marks}, {shards}, {ones}");
-        let take = format!("'us', {shards}, 100, 15000000, 1000, 1000");
-        let leased = format!("'us', {verdicts}");
         let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
         vec![
             hot(
@@ -188,11 +189,16 @@ impl Place {
                 format!("{shards}, {ones}, 1000, 1000"),
                 &[READY],
             ),
+        ]
+    }
+
+    async fn claims(&self) -> Vec<Hot> {
+        let shards = shards();
+        let take = format!("'us', {shards}, 100, 15000000, 1000, 1000");
+        let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
+        vec![
             hot("NEXT_DUE", due::NEXT_DUE, shards.clone(), &[DUE]),
             hot("PROMOTE", due::PROMOTE, format!("{shards}, 100"), &[DUE]),
-            hot("POSTPONE", due::POSTPONE, verdicts.clone(), &[READY]),
-            hot("SETTLE_DELETE", sql::SETTLE_DELETE, delete, &[READY]),
-            hot("SETTLE_MARK", sql::SETTLE_MARK, mark, &[READY]),
             hot("CLAIM", claim::CLAIM, take.clone(), &[READY]),
             hot(
                 "CLAIM_HEADS",
@@ -201,18 +207,26 @@ impl Place {
                 &[READY, KEY, BLOCKED],
             ),
             hot("LOCKED", claim::LOCKED, self.places().await, &[READY]),
+            hot("COUNT_DUE", claim::COUNT_DUE, format!("{shards}, 1000"), &[READY, BLOCKED, DUE]),
+        ]
+    }
+
+    async fn writes(&self) -> Vec<Hot> {
+        let (verdicts, marks) = self.verdicts().await;
+        let fence = format!("{}, {}", shards(), ones());
+        let leased = format!("'us', {verdicts}");
+        let marked = format!("{leased}, {marks}");
+        let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
+        vec![
+            hot("POSTPONE", due::POSTPONE, verdicts.clone(), &[READY]),
+            hot("SETTLE_DELETE", sql::SETTLE_DELETE, format!("{leased}, {fence}"), &[READY]),
+            hot("SETTLE_MARK", sql::SETTLE_MARK, format!("{marked}, {fence}"), &[READY]),
             hot("RENEW_ROWS", claim::RENEW_ROWS, format!("{leased}, 15000000"), &[READY]),
             hot("RECLAIM", claim::RECLAIM, verdicts.clone(), &[READY]),
             hot("SUSPECT", claim::SUSPECT, format!("{verdicts}, 3"), &[READY]),
             hot("RELEASE_ROWS", claim::RELEASE_ROWS, leased.clone(), &[READY]),
-            hot("SETTLE_ROWS_DELETE", claim::SETTLE_ROWS_DELETE, leased.clone(), &[READY]),
-            hot(
-                "SETTLE_ROWS_MARK",
-                claim::SETTLE_ROWS_MARK,
-                format!("{leased}, {marks}"),
-                &[READY],
-            ),
-            hot("COUNT_DUE", claim::COUNT_DUE, format!("{shards}, 1000"), &[READY, BLOCKED, DUE]),
+            hot("SETTLE_ROWS_DELETE", claim::SETTLE_ROWS_DELETE, leased, &[READY]),
+            hot("SETTLE_ROWS_MARK", claim::SETTLE_ROWS_MARK, marked, &[READY]),
         ]
     }
 
@@ -351,6 +365,16 @@ fn rows_looked_at(plan: &Value) -> f64 {
         }
         _ => 0.0,
     }
+}
+
+/// All of them.
+fn shards() -> String {
+    format!("{}::smallint[]", series(0..64))
+}
+
+/// A floor, or an epoch, for each shard.
+fn ones() -> String {
+    format!("{}::bigint[]", series((0..64).map(|_| 1)))
 }
 
 fn series(numbers: impl IntoIterator<Item = i64>) -> String {

@@ -90,13 +90,16 @@ macro_rules! alive {
 
 pub(super) use alive;
 
-/// Whether an older row of the key of `e` waits for its time or for an operator.
+/// Whether an older row of the key of `e` waits for its time or for an operator; null where none of
+/// them does. A value that is compared, not an `exists`: that could be turned into a join, which a
+/// planner that takes the table for empty does with all that a shard has.
 macro_rules! blocked {
     () => {
-        "exists (
-                select 1 from {p}outbox_event o
-                where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq < e.seq
-                  and o.status in (2, 4)
+        "e.seq > (
+                select o.seq from {p}outbox_event o
+                where o.shard = e.shard and o.ordering_key = e.ordering_key and o.status in (2, 4)
+                order by o.seq
+                limit 1
             )"
     };
 }

@@ -93,9 +93,9 @@ with due as materialized (
             where e.shard = want.shard and e.seq = head.seq and e.status = 0 and ",
     unleased!(),
     "
-              and not ",
+              and (",
     blocked!(),
-    "
+    ") is not true
             for update skip locked
         ) e
         union all
@@ -137,18 +137,6 @@ where v.seq not in (select seq from free)
     where e.shard = v.shard and e.seq = v.seq and e.status = 0
 )";
 
-/// Whether the oldest row of the key of `e` that is not new either comes later or is due itself.
-macro_rules! unblocked {
-    () => {
-        "coalesce((
-        select o.seq > e.seq or o.status = 2 and o.available_at <= clock_timestamp()
-        from {p}outbox_event o
-        where o.shard = e.shard and o.ordering_key = e.ordering_key and o.status in (2, 4)
-        order by o.seq
-        limit 1), true)"
-    };
-}
-
 /// Rows that a relay could deliver now, of the oldest new ones of each shard; and those that are
 /// about to be promoted.
 pub(in super::super) const COUNT_DUE: &str = concat!(
@@ -169,9 +157,9 @@ select least($2, (
     ) e
     where e.available_at <= clock_timestamp() and ",
     unleased!(),
-    " and ",
-    unblocked!(),
-    "
+    " and (",
+    blocked!(),
+    ") is not true
 ) + (
     select count(*)
     from (
@@ -185,9 +173,9 @@ select least($2, (
             order by e.available_at, e.seq
             limit (select $2::bigint)
         ) e
-        where ",
-    unblocked!(),
-    "
+        where (",
+    blocked!(),
+    ") is not true
         limit (select $2::bigint)
     ) due
 ))"

@@ -18,8 +18,7 @@ macro_rules! content_if_first {
 ///
 /// Whether anything of the shard blocks a key is asked once, when its first row with a key has come:
 /// the select depends on no row, so that the server keeps its answer. Most often the answer is no,
-/// and no row is asked. The probe below the floor is a value that is compared, not an `exists`: the
-/// server could gather all keys below the floor for that.
+/// and no row is asked. What is below the floor is a value that is compared, too.
 ///
 /// A limit that the planner cannot see keeps it from sorting all that a shard has instead of walking
 /// the index; and the rows of a shard come in the order of that index, so that nothing is left to
