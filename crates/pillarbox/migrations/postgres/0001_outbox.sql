@@ -20,6 +20,7 @@ create table {p}outbox_event (
     payload_bytes bytea,
     content_type varchar(128),
     headers json,
+    -- 0 new, 1 done, 2 waiting for its time, 3 dead, 4 held.
     status smallint not null default 0,
     attempts integer not null default 0,
     crashes integer not null default 0,
@@ -38,7 +39,7 @@ create table {p}outbox_event (
 );
 
 -- What the library checks and computes for its own rows, for those of everybody else. The shard is
--- that of the key, or of the id where there is none.
+-- that of the key, or of the id where there is none. What is delayed waits.
 create function {p}outbox_event_complete() returns trigger language plpgsql as $$
 declare
     wrong text := case
@@ -56,6 +57,9 @@ begin
         new.partition_key, new.aggregate_type || '/' || nullif(new.aggregate_id, '')), '');
     new.shard := get_byte(
         sha256(convert_to(coalesce(new.ordering_key, new.event_id), 'UTF8')), 0) & 63;
+    if new.status = 0 and new.available_at > clock_timestamp() then
+        new.status := 2;
+    end if;
     return new;
 end $$;
 create trigger {p}outbox_event_complete before insert on {p}outbox_event
@@ -71,17 +75,22 @@ create trigger {p}outbox_event_end before insert or update on {p}outbox_event
     for each row when (new.done_at is null and new.status in (1, 3, 4))
     execute function {p}outbox_event_end();
 
--- Pending rows only, so that the cost of a read does not grow with the rows that are kept.
-create index {p}outbox_event_pending on {p}outbox_event (shard, seq) where status in (0, 2, 4);
+-- New rows only, so that the cost of a read grows neither with the rows that are kept nor with those
+-- that wait for their time.
+create index {p}outbox_event_ready on {p}outbox_event (shard, seq) where status = 0;
 -- From the head of one key to the head of the next; rows without a key stand together. The sum
 -- tells the two apart: a planner that knows nothing of the table, or takes it for empty, would look
 -- for rows in the wrong one, so a statement says which of them it means.
-create index {p}outbox_event_key on {p}outbox_event (shard, ordering_key, seq)
-    where status + 0 in (0, 2, 4);
--- An emit touches none of these: what is done is purged by age, and what was given up is
--- listed by the time of it.
+create index {p}outbox_event_key on {p}outbox_event (shard, ordering_key, seq) where status + 0 = 0;
+-- An emit touches none of the others, unless it is delayed. What waits, by the time it waits for.
+create index {p}outbox_event_due on {p}outbox_event (shard, available_at, seq) where status = 2;
+-- What the later rows of a key wait for. Nothing waits for a row without a key.
+create index {p}outbox_event_blocked on {p}outbox_event (shard, ordering_key, seq)
+    where status in (2, 4) and ordering_key is not null;
+-- What is done is purged by age. What was given up is listed by the time of it; with the status,
+-- it is counted without a look at the rows.
 create index {p}outbox_event_done on {p}outbox_event (done_at) where status = 1;
-create index {p}outbox_event_dead on {p}outbox_event (done_at, seq) where status in (3, 4);
+create index {p}outbox_event_dead on {p}outbox_event (done_at, seq, status) where status in (3, 4);
 -- An operator names an event by its `seq`. The sum is there for the same reason as above.
 create index {p}outbox_event_dead_seq on {p}outbox_event (seq) where status + 0 in (3, 4);
 

@@ -8,9 +8,9 @@ use super::engine::Engine;
 use super::work::Progress;
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::Seq;
 use crate::observe::{Happening, Part};
 use crate::point::point;
-use crate::id::Seq;
 use crate::store::{Heads, HeadsCursor, Pending, Store};
 
 impl Engine {

@@ -196,10 +196,14 @@ impl RowEngine {
     fn start_look(&mut self) {
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
         let RowWork { due, claim, tasks, .. } = &mut self.work;
-        due.start(instant(), || claim.shards.clone(), |asked| {
-            let look = due::look(store, asked, patience);
-            tasks.spawn(async move { Progress::Looked(look.await) }).id()
-        });
+        due.start(
+            instant(),
+            || claim.shards.clone(),
+            |asked| {
+                let look = due::look(store, asked, patience);
+                tasks.spawn(async move { Progress::Looked(look.await) }).id()
+            },
+        );
     }
 
     fn looked(&mut self, due: Result<Due>) {

@@ -21,7 +21,8 @@ pub use self::tx::MemoryTx;
 use super::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
     Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
-    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent,
+    Suspects, Take,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;

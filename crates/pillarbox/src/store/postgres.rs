@@ -4,6 +4,7 @@ mod admin;
 mod bell;
 mod claim;
 mod columns;
+mod due;
 mod lease;
 mod link;
 mod migrate;
@@ -26,9 +27,10 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
 use self::bell::PostgresBell;
 use self::own::OwnPool;
 use super::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
-    RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
+    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
+    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent,
+    Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -241,6 +243,18 @@ impl Store for PostgresStore {
 
     async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
         read::read_keys(self, read).await
+    }
+
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
+        read::read_heads(self, read).await
+    }
+
+    async fn promote(&self, promote: &Promote) -> Result<Due> {
+        due::promote(self, promote).await
+    }
+
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
+        due::postpone(self, rows).await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {

@@ -77,7 +77,8 @@ impl Board {
 
     /// Reads from the head say whether there is much to walk through before the first row.
     fn note_speed(&mut self, rows: usize, took: Duration) {
-        let asked = |shard: &Shard| shard.asked.is_some_and(|begin| shard.floor.is_from_base(begin));
+        let asked =
+            |shard: &Shard| shard.asked.is_some_and(|begin| shard.floor.is_from_base(begin));
         if self.shards.values().any(asked) {
             let rows = u32::try_from(rows).unwrap_or(u32::MAX);
             let is_slow = took > READ_TAKES + ROW_TAKES.saturating_mul(rows);

@@ -30,8 +30,8 @@ use crate::relay::read::Page;
 use crate::relay::routes::{RouteId, Routes};
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
-    Budget, Holding, Join, Lease, Mode, Operation, Origin, Promote, Settle, Settled, Settlement, ShardRead,
-    Status, Store, Take,
+    Budget, Holding, Join, Lease, Mode, Operation, Origin, Promote, Settle, Settled, Settlement,
+    ShardRead, Status, Store, Take,
 };
 use crate::table::Tables;
 use crate::tx::{Insert, OpenTx, Tx};

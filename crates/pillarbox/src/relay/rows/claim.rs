@@ -78,10 +78,8 @@ impl RowEngine {
         let now = instant();
         // What was written before its time is claimed, too, and is to wait.
         self.work.due.note_early(&rows);
-        let (unread, rows): (Vec<_>, Vec<_>) = rows
-            .into_iter()
-            .filter(|row| !row.is_early)
-            .partition(|row| row.content.is_unread());
+        let (unread, rows): (Vec<_>, Vec<_>) =
+            rows.into_iter().filter(|row| !row.is_early).partition(|row| row.content.is_unread());
         self.work.pace.came(rows.len(), unread.is_empty());
         for row in rows {
             let bytes = self.work.memory.hold(row.content.bytes());

@@ -23,13 +23,7 @@ impl Look {
     /// The first look is due at once.
     pub(super) fn new(poll: Duration, now: Instant) -> Self {
         let next_poll = now + poll.mul_f64(jitter());
-        Self {
-            is_wanted: true,
-            poll,
-            next_poll,
-            pause: None,
-            is_stopping: false,
-        }
+        Self { is_wanted: true, poll, next_poll, pause: None, is_stopping: false }
     }
 
     /// There may be something to claim.

@@ -6,7 +6,8 @@ use crate::clock::Timestamp;
 use crate::envelope::{Delivery, Envelope};
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::{
-    AuditEntry, Before, Content, DeadLetter, FAILED_PERMANENT, Pending, SEND_FAILED, Status, StoredEvent,
+    AuditEntry, Before, Content, DeadLetter, FAILED_PERMANENT, Pending, SEND_FAILED, Status,
+    StoredEvent,
 };
 use crate::verdict::{ErrorText, Verdict};
 

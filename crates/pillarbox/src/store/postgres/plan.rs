@@ -1,5 +1,5 @@
-//! Every hot statement's plan, read from the server: with a million done rows in the table, and
-//! with a table that the planner takes for empty.
+//! Every hot statement's plan, read from the server: with a million done rows in the table, with a
+//! table that the planner takes for empty, and with a crowd that waits.
 
 use std::fmt::Write as _;
 
@@ -8,11 +8,12 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::own::STEADY;
 use super::place::{Place, server};
-use super::sql::{self, admin, claim};
+use super::sql::{self, admin, claim, due, read};
 
 const DONE: u32 = 1_000_000;
 const PENDING: u32 = 3_000;
 const CROWD: u32 = 30_000;
+const WAITING: u32 = 100_000;
 
 /// A statement as the relay runs it: its name, its text, its arguments, the indexes it may use.
 struct Hot {
@@ -22,20 +23,16 @@ struct Hot {
     indexes: &'static [&'static str],
 }
 
-const BY_SHARD: &[&str] = &["plan_outbox_event_pending"];
-const BY_SHARD_AND_KEY: &[&str] = &["plan_outbox_event_pending", "plan_outbox_event_key"];
-const DONE_BY_TIME: &[&str] = &["plan_outbox_event_done", BITMAP];
-const DEAD_BY_TIME: &[&str] = &["plan_outbox_event_dead", BITMAP];
-/// What was picked is changed by its id.
-const DEAD_BY_SEQ: &[&str] = &["plan_outbox_event_dead_seq", "plan_outbox_event_pkey", BITMAP];
-/// Both indexes of what is pending will do where all of it is counted.
-const PENDING_AND_DEAD: &[&str] =
-    &["plan_outbox_event_pending", "plan_outbox_event_key", "plan_outbox_event_dead", BITMAP];
+const READY: &str = "plan_outbox_event_ready";
+const KEY: &str = "plan_outbox_event_key";
+const DUE: &str = "plan_outbox_event_due";
+const BLOCKED: &str = "plan_outbox_event_blocked";
+const DEAD: &str = "plan_outbox_event_dead";
 /// Of an index that stands beside it; good where all of it is wanted, or nothing is ordered.
 const BITMAP: &str = "Bitmap Heap Scan";
 
 #[tokio::test]
-async fn hot_statements_use_the_pending_index_beside_a_million_done_rows() {
+async fn hot_statements_use_their_indexes_beside_a_million_done_rows() {
     let Some(url) = server() else { return };
     let place = Place::open(&url).await;
     place.fill().await;
@@ -45,7 +42,9 @@ async fn hot_statements_use_the_pending_index_beside_a_million_done_rows() {
         [("not analysed", "select 1"), ("analysed", "analyze plan_outbox_event")]
     {
         place.run(prepare).await;
-        for hot in place.hot_statements().await {
+        let mut statements = place.hot_statements().await;
+        statements.extend(Place::rare_statements());
+        for hot in statements {
             let used = place.indexes_of(&hot).await;
             assert!(
                 used.iter().all(|index| hot.indexes.contains(&index.as_str())) && !used.is_empty(),
@@ -83,6 +82,25 @@ async fn hot_statements_look_at_few_rows_of_a_table_that_is_taken_for_empty() {
     }
 }
 
+/// What waits for its time or behind others is passed by, whatever the planner believes of it.
+#[tokio::test]
+async fn hot_statements_look_at_few_rows_beside_a_crowd_that_waits() {
+    let Some(url) = server() else { return };
+    for prepare in ["select 1", "analyze plan_outbox_event", "vacuum analyze plan_outbox_event"] {
+        let place = Place::open(&url).await;
+        place.run(STEADY).await;
+        place.let_wait().await;
+        place.run(prepare).await;
+        for (name, looks) in place.hot_looks().await {
+            assert!(
+                looks > 0.0 && looks < f64::from(CROWD),
+                "{name} ({prepare}) looks at {looks} pages and rows"
+            );
+        }
+        place.close().await;
+    }
+}
+
 impl Place {
     async fn fill(&self) {
         self.run("alter table plan_outbox_event set (autovacuum_enabled = off)").await;
@@ -113,47 +131,135 @@ impl Place {
         self.run(&format!("{rows} from generate_series(1, {CROWD}) n")).await;
     }
 
+    /// Rows that wait for next week, with and without keys, and a few that are due; keys that are
+    /// held, with a tail behind each; and new rows.
+    async fn let_wait(&self) {
+        self.run("alter table plan_outbox_event set (autovacuum_enabled = off)").await;
+        self.run("update plan_outbox_shard set owner = 'us', epoch = 1").await;
+        let rows = "insert into plan_outbox_event
+            (event_type, payload, partition_key, status, available_at)
+            select 'order.placed', '{}'";
+        let waiting =
+            "case when n % 2 = 0 then 'key-' || n % 10000 end, 2, now() + interval '7 days'";
+        self.run(&format!("{rows}, {waiting} from generate_series(1, {WAITING}) n")).await;
+        self.run(&format!("{rows}, null, 2, now() from generate_series(1, 200) n")).await;
+        self.run(&format!("{rows}, 'held-' || n, 4, now() from generate_series(1, 100) n")).await;
+        let tail = format!("from generate_series(1, {WAITING}) n");
+        self.run(&format!("{rows}, 'held-' || n % 100 + 1, 0, now() {tail}")).await;
+        self.run(&format!("{rows}, 'new-' || n, 0, now() from generate_series(1, 200) n")).await;
+    }
+
+    /// What a relay asks all the time.
     async fn hot_statements(&self) -> Vec<Hot> {
-        let (verdicts, marks) = self.verdicts().await;
-        let shards = format!("{}::smallint[]", series(0..64));
-        let ones = format!("{}::bigint[]", series((0..64).map(|_| 1)));
+        let mut hot = self.reads().await;
+        hot.extend(self.claims().await);
+        hot.extend(self.writes().await);
+        hot
+    }
+
+    async fn reads(&self) -> Vec<Hot> {
+        let (shards, ones) = (shards(), ones());
+        let shard = self.shard_of("key-1").await;
+        let one_key = format!("array[{shard}]::smallint[], array['key-1'], 20, 1000, 1000");
         let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
-        let read = format!("{shards}, {ones}, 100, 1000, 1000");
-        let shard = "select shard from plan_outbox_event where ordering_key = 'key-1' limit 1";
-        let shard: Option<i16> =
-            sqlx::query_scalar(shard).fetch_optional(&self.pool).await.unwrap();
-        let read_keys =
-            format!("array[{}]::smallint[], array['key-1'], 100, 1000, 1000", shard.unwrap_or(0));
-        let delete = format!("'us', {verdicts}, {shards}, {ones}");
-        let mark = format!("'us', {verdicts}, {marks}, {shards}, {ones}");
-        let suspect = format!("{verdicts}, 3");
-        let read_content = format!("{shards}, {ones}, 1000, 1000");
-        let take = format!("'us', {shards}, 100, 15000000, 1000, 1000");
-        let take_heads = format!("{take}, 'key-1'");
-        let renew = format!("'us', {verdicts}, 15000000");
-        let release = format!("'us', {verdicts}");
-        let mark_rows = format!("'us', {verdicts}, {marks}");
         vec![
-            hot("READ", sql::READ, read, BY_SHARD_AND_KEY),
-            hot("READ_KEYS", sql::READ_KEYS, read_keys, BY_SHARD_AND_KEY),
-            hot("READ_CONTENT", sql::READ_CONTENT, read_content, BY_SHARD),
-            hot("SETTLE_DELETE", sql::SETTLE_DELETE, delete, BY_SHARD),
-            hot("SETTLE_MARK", sql::SETTLE_MARK, mark, BY_SHARD),
-            hot("CLAIM", claim::CLAIM, take, BY_SHARD),
-            hot("CLAIM_HEADS", claim::CLAIM_HEADS, take_heads, BY_SHARD_AND_KEY),
-            hot("RENEW_ROWS", claim::RENEW_ROWS, renew, BY_SHARD),
-            hot("RECLAIM", claim::RECLAIM, verdicts.clone(), BY_SHARD),
-            hot("SUSPECT", claim::SUSPECT, suspect, BY_SHARD),
-            hot("RELEASE_ROWS", claim::RELEASE_ROWS, release.clone(), BY_SHARD),
-            hot("SETTLE_ROWS_DELETE", claim::SETTLE_ROWS_DELETE, release, BY_SHARD),
-            hot("SETTLE_ROWS_MARK", claim::SETTLE_ROWS_MARK, mark_rows, BY_SHARD),
-            hot("PURGE_DONE", admin::PURGE_DONE, "1, 500".to_owned(), DONE_BY_TIME),
-            hot("PURGE_DEAD", admin::PURGE_DEAD, "1, 500".to_owned(), DEAD_BY_TIME),
-            hot("STATS", admin::STATS, String::new(), PENDING_AND_DEAD),
-            hot("TYPE_STATS", admin::TYPE_STATS, "100".to_owned(), PENDING_AND_DEAD),
-            hot("REPLAY", admin::REPLAY, "array[1, 2], 'x', null".to_owned(), DEAD_BY_SEQ),
-            hot("COUNT_DEAD", admin::COUNT_DEAD, String::new(), DEAD_BY_TIME),
+            hot(
+                "READ",
+                read::READ,
+                format!("{shards}, {ones}, 20, 1000, 1000"),
+                &[READY, KEY, BLOCKED],
+            ),
+            hot("READ_KEYS", read::READ_KEYS, one_key, &[KEY, BLOCKED]),
+            hot("NEWEST", read::NEWEST, format!("{shard}"), &[READY]),
+            hot(
+                "READ_HEADS",
+                read::READ_HEADS,
+                format!("{shard}, 'key-1', 20, 1000, 1000"),
+                &[READY, KEY, BLOCKED],
+            ),
+            hot(
+                "READ_KEYLESS",
+                read::READ_KEYLESS,
+                format!("{shard}, 0, 20, 1000, 1000, 1000000"),
+                &[KEY],
+            ),
+            hot(
+                "READ_CONTENT",
+                read::READ_CONTENT,
+                format!("{shards}, {ones}, 1000, 1000"),
+                &[READY],
+            ),
         ]
+    }
+
+    async fn claims(&self) -> Vec<Hot> {
+        let shards = shards();
+        let take = format!("'us', {shards}, 100, 15000000, 1000, 1000");
+        let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
+        vec![
+            hot("NEXT_DUE", due::NEXT_DUE, shards.clone(), &[DUE]),
+            hot("PROMOTE", due::PROMOTE, format!("{shards}, 100"), &[DUE]),
+            hot("CLAIM", claim::CLAIM, take.clone(), &[READY]),
+            hot(
+                "CLAIM_HEADS",
+                claim::CLAIM_HEADS,
+                format!("{take}, 'key-1'"),
+                &[READY, KEY, BLOCKED],
+            ),
+            hot("LOCKED", claim::LOCKED, self.places().await, &[READY]),
+            hot("COUNT_DUE", claim::COUNT_DUE, format!("{shards}, 1000"), &[READY, BLOCKED, DUE]),
+        ]
+    }
+
+    async fn writes(&self) -> Vec<Hot> {
+        let (verdicts, marks) = self.verdicts().await;
+        let fence = format!("{}, {}", shards(), ones());
+        let leased = format!("'us', {verdicts}");
+        let marked = format!("{leased}, {marks}");
+        let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
+        vec![
+            hot("POSTPONE", due::POSTPONE, verdicts.clone(), &[READY]),
+            hot("SETTLE_DELETE", sql::SETTLE_DELETE, format!("{leased}, {fence}"), &[READY]),
+            hot("SETTLE_MARK", sql::SETTLE_MARK, format!("{marked}, {fence}"), &[READY]),
+            hot("RENEW_ROWS", claim::RENEW_ROWS, format!("{leased}, 15000000"), &[READY]),
+            hot("RECLAIM", claim::RECLAIM, verdicts.clone(), &[READY]),
+            hot("SUSPECT", claim::SUSPECT, format!("{verdicts}, 3"), &[READY]),
+            hot("RELEASE_ROWS", claim::RELEASE_ROWS, leased.clone(), &[READY]),
+            hot("SETTLE_ROWS_DELETE", claim::SETTLE_ROWS_DELETE, leased, &[READY]),
+            hot("SETTLE_ROWS_MARK", claim::SETTLE_ROWS_MARK, marked, &[READY]),
+        ]
+    }
+
+    /// What upkeep and operators ask. Any index of new rows will do where all of them are counted.
+    fn rare_statements() -> Vec<Hot> {
+        const DONE: &[&str] = &["plan_outbox_event_done", BITMAP];
+        const GIVEN_UP: &[&str] = &[DEAD, BITMAP];
+        const PICKED: &[&str] = &["plan_outbox_event_dead_seq", "plan_outbox_event_pkey", BITMAP];
+        const ALL: &[&str] = &[READY, KEY, DUE, DEAD, BITMAP];
+        let rare =
+            |name, sql, args: &str, indexes| Hot { name, sql, args: args.to_owned(), indexes };
+        vec![
+            rare("PURGE_DONE", admin::PURGE_DONE, "1, 500", DONE),
+            rare("PURGE_DEAD", admin::PURGE_DEAD, "1, 500", GIVEN_UP),
+            rare("STATS", admin::STATS, "", ALL),
+            rare("SHARD_STATS", admin::SHARD_STATS, "", ALL),
+            rare("TYPE_STATS", admin::TYPE_STATS, "100", ALL),
+            rare("REPLAY", admin::REPLAY, "array[1, 2], 'x', null", PICKED),
+            rare("COUNT_DEAD", admin::COUNT_DEAD, "", GIVEN_UP),
+            rare("END_ROW_LEASES", sql::END_ROW_LEASES, "array['us']", &[READY, KEY, BITMAP]),
+        ]
+    }
+
+    async fn shard_of(&self, key: &str) -> i16 {
+        let shard = "select shard from plan_outbox_event where ordering_key = $1 limit 1";
+        let shard = sqlx::query_scalar(shard).bind(key).fetch_optional(&self.pool).await;
+        shard.unwrap().unwrap_or(0)
+    }
+
+    /// Where a thousand new rows are, as arguments.
+    async fn places(&self) -> String {
+        let verdicts = self.verdicts().await.0;
+        verdicts.rsplit_once(", array").map(|(places, _)| places.to_owned()).unwrap()
     }
 
     /// A thousand verdicts as arguments: which rows, and what to write.
@@ -193,9 +299,7 @@ impl Place {
     async fn hot_looks(&self) -> Vec<(&'static str, f64)> {
         let mut looks = Vec::new();
         for hot in self.hot_statements().await {
-            if hot.indexes == BY_SHARD || hot.indexes == BY_SHARD_AND_KEY {
-                looks.push((hot.name, self.looks_of(&hot).await));
-            }
+            looks.push((hot.name, self.looks_of(&hot).await));
         }
         looks
     }
@@ -261,6 +365,16 @@ fn rows_looked_at(plan: &Value) -> f64 {
         }
         _ => 0.0,
     }
+}
+
+/// All of them.
+fn shards() -> String {
+    format!("{}::smallint[]", series(0..64))
+}
+
+/// A floor, or an epoch, for each shard.
+fn ones() -> String {
+    format!("{}::bigint[]", series((0..64).map(|_| 1)))
 }
 
 fn series(numbers: impl IntoIterator<Item = i64>) -> String {

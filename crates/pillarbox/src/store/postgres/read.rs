@@ -1,17 +1,19 @@
-//! Pending rows, read without a write: the shard's lease says whose they are.
+//! New rows, read without a write: the shard's lease says whose they are.
 
 use std::sync::Arc;
 
 use sqlx::{Decode, Postgres, Row as _, postgres::PgRow};
 
 use super::link::Link;
-use super::{PostgresStore, sql};
+use super::{PostgresStore, sql::read as sql};
 use crate::clock::Timestamp;
 use crate::envelope::{Row, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::store::content::{Fit, fill, opened};
-use crate::store::{Content, Pending, Read, ReadKeys, Status};
+use crate::store::{
+    Before, Content, Heads, HeadsCursor, Pending, Read, ReadHeads, ReadKeys, Status,
+};
 
 /// The year 2000, in microseconds since 1970.
 const MICROS_IN_2000: i64 = 946_684_800_000_000;
@@ -59,6 +61,34 @@ pub(super) async fn read_keys(store: &PostgresStore, read: &ReadKeys) -> Result<
     Ok(rows)
 }
 
+pub(super) async fn read_heads(store: &PostgresStore, read: &ReadHeads) -> Result<Heads> {
+    let fit = Fit::of(&read.budget, read.limit as usize);
+    let mut link = store.link(store.work()).await?;
+    let newest: i64 = sqlx::query_scalar(store.sql(sql::NEWEST))
+        .persistent(store.named)
+        .bind(read.shard.0)
+        .fetch_one(&mut *link)
+        .await?;
+    let text = match read.after {
+        HeadsCursor::Key(_) => sql::READ_HEADS,
+        HeadsCursor::Keyless(_) => sql::READ_KEYLESS,
+    };
+    let query = sqlx::query(store.sql(text)).persistent(store.named).bind(read.shard.0);
+    let query = match &read.after {
+        HeadsCursor::Key(key) => query.bind(&**key),
+        HeadsCursor::Keyless(seq) => query.bind(seq.0),
+    };
+    let mut query = query.bind(i64::from(read.limit)).bind(fit.payload).bind(fit.headers);
+    if matches!(read.after, HeadsCursor::Keyless(_)) {
+        query = query.bind(read.up_to.0);
+    }
+    let mut rows = page(query.fetch_all(&mut *link).await?)?;
+    let chosen = read.budget.choose(&rows, |_| 0);
+    fetch(store, &mut link, &mut rows, chosen).await?;
+    link.end().await?;
+    Ok(Heads::of(read, rows, Seq(newest)))
+}
+
 /// The rows, without what the driver keeps of them.
 pub(super) fn page(rows: Vec<PgRow>) -> Result<Vec<Pending>> {
     rows.into_iter().map(|row| pending(&row)).collect()
@@ -101,6 +131,7 @@ pub(super) fn pending(row: &PgRow) -> Result<Pending> {
     let available_at = columns.time()?;
     let locked_until = columns.next::<Option<i64>>()?.map(moment);
     let now = columns.time()?;
+    let is_leased = locked_until.is_some_and(|until| until > now);
     Ok(Pending {
         seq,
         shard,
@@ -109,15 +140,16 @@ pub(super) fn pending(row: &PgRow) -> Result<Pending> {
         status,
         attempts,
         due_in: locked_until.map_or(available_at, |it| it.max(available_at)).since(now),
+        is_early: available_at > now && !is_leased,
         lapsed: locked_until.is_some_and(|until| until <= now),
-        behind: columns.next()?,
+        before: columns.before()?,
         content: columns.content()?,
     })
 }
 
 /// A time as PostgreSQL sends it: microseconds since 2000, and the ends of the range for the
 /// infinities, which are cut to the years that there are.
-fn moment(micros: i64) -> Timestamp {
+pub(super) fn moment(micros: i64) -> Timestamp {
     Timestamp::from_unix_micros(micros.saturating_add(MICROS_IN_2000))
 }
 
@@ -136,6 +168,14 @@ impl<'r> Columns<'r> {
     pub(super) fn next<T: Decode<'r, Postgres>>(&mut self) -> Result<T> {
         self.at += 1;
         Ok(self.row.try_get_unchecked(self.at - 1)?)
+    }
+
+    fn before(&mut self) -> Result<Before> {
+        Ok(match self.next::<i32>()? {
+            0 => Before::Nothing,
+            1 => Before::Waiting,
+            _ => Before::Unread,
+        })
     }
 
     pub(super) fn status(&mut self) -> Result<Status> {

@@ -2,8 +2,10 @@
 
 pub(super) mod admin;
 pub(super) mod claim;
+pub(super) mod due;
+pub(super) mod read;
 
-/// What a row is read with, apart from `behind`. Times go out as they are stored, for arithmetic
+/// What a row is read with, apart from `before`. Times go out as they are stored, for arithmetic
 /// on `numeric` would cost as much as all the rest.
 macro_rules! pending_columns {
     ($locked_until:literal) => {
@@ -88,6 +90,22 @@ macro_rules! alive {
 
 pub(super) use alive;
 
+/// Whether an older row of the key of `e` waits for its time or for an operator; null where none of
+/// them does. A value that is compared, not an `exists`: that could be turned into a join, which a
+/// planner that takes the table for empty does with all that a shard has.
+macro_rules! blocked {
+    () => {
+        "e.seq > (
+                select o.seq from {p}outbox_event o
+                where o.shard = e.shard and o.ordering_key = e.ordering_key and o.status in (2, 4)
+                order by o.seq
+                limit 1
+            )"
+    };
+}
+
+pub(super) use blocked;
+
 /// The newest migration laid down.
 pub(super) const VERSION: &str =
     "select coalesce(max(version), 0) as version from {p}outbox_migration";
@@ -157,14 +175,14 @@ pub(super) const AHEAD: &str = concat!(
     ")"
 );
 
-/// Their leases on rows were written by the same clock. Walks over all that is pending, and runs
-/// only where there is such an owner. A row that somebody has locked does not hold the takeover up.
+/// Their leases on rows were written by the same clock. Walks over all that is new, and runs only
+/// where there is such an owner: no other row is leased. A row that somebody has locked does not hold the takeover up.
 pub(super) const END_ROW_LEASES: &str = "
 update {p}outbox_event
 set locked_until = to_timestamp(0)
 where ctid = any(array(
         select ctid from {p}outbox_event
-        where status in (0, 2, 4) and shard >= 0 and locked_by = any($1)
+        where status = 0 and shard >= 0 and locked_by = any($1)
         for update skip locked
     ))";
 
@@ -212,61 +230,6 @@ update {p}outbox_shard s set owner = null from held where s.shard = held.shard";
 
 pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner = $1";
 
-/// Not-due and held rows come too: the head of a key counts whether it is due or not. The probe
-/// runs above a floor only, in the same snapshot. A limit that the planner cannot see keeps it
-/// from sorting all that a shard has instead of walking the index; and the rows of a shard come
-/// in the order of that index, so that nothing is left to sort.
-pub(super) const READ: &str = concat!(
-    "select ",
-    pending_columns!("e.locked_until"),
-    "want.floor > 0 and e.ordering_key is not null and exists (
-        select 1 from {p}outbox_event o
-        where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq <= want.floor
-          and o.status + 0 in (0, 2, 4)
-    ) as behind, ",
-    event_columns!(about "$4", "$5"),
-    "
-from unnest($1::smallint[], $2::bigint[]) as want (shard, floor)
-cross join lateral (
-    select *
-    from {p}outbox_event e
-    where e.shard = want.shard and e.seq > want.floor and e.status in (0, 2, 4)
-    order by e.seq
-    limit (select $3::bigint)
-) e"
-);
-
-pub(super) const READ_KEYS: &str = concat!(
-    "select ",
-    pending_columns!("e.locked_until"),
-    "false as behind, ",
-    event_columns!(about "$4", "$5"),
-    "
-from unnest($1::smallint[], $2::text[]) as want (shard, key)
-cross join lateral (
-    select *
-    from {p}outbox_event e
-    where e.shard = want.shard and e.ordering_key = want.key collate \"C\"
-      and e.status + 0 in (0, 2, 4)
-    order by e.seq
-    limit (select $3::bigint)
-) e"
-);
-
-/// Rows that a read left without content.
-pub(super) const READ_CONTENT: &str = concat!(
-    "select e.seq, ",
-    event_columns!(exact "$3", "$4"),
-    "
-from unnest($1::smallint[], $2::bigint[]) as want (shard, seq)
-cross join lateral (
-    select *
-    from {p}outbox_event e
-    where e.shard = want.shard and e.seq = want.seq and e.status in (0, 2, 4)
-    offset 0
-) e"
-);
-
 /// The fence is a lock, not a look: `for share` holds the shard's row until the end, so a
 /// takeover waits for this statement, and this statement sees a takeover that came first. It must
 /// not wait for an event's row longer than a takeover can wait for it.
@@ -293,12 +256,13 @@ with patience as materialized (
     };
 }
 
-/// Undecided rows under their tokens, found by shard and `seq`, which are in order of `seq`.
+/// New rows under their tokens, found by shard and `seq`, which are in order of `seq`. A row that is
+/// not new was decided since it was read, and its token has moved.
 ///
 /// A planner that takes the table for empty, as it does after a vacuum of a drained one, would
 /// compare every row with every verdict. So there is nothing to join that could be turned round:
 /// each row is looked up by itself, then changed at its place; and the status is said there in a
-/// way that keeps the planner from walking a whole index of what is pending instead.
+/// way that keeps the planner from walking a whole index of what is new instead.
 ///
 /// `unlocked` leaves out the rows that another transaction has locked: nobody waits for them.
 macro_rules! under_token {
@@ -320,7 +284,7 @@ macro_rules! under_token {
         cross join lateral (
             select e.ctid as place
             from {p}outbox_event e
-            where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
+            where e.shard = v.shard and e.seq = v.seq and e.status = 0
             ",
             $look,
             "
@@ -333,7 +297,7 @@ macro_rules! under_token {
             "::integer[])[width_bucket(e.seq, ",
             $seqs,
             "::bigint[])]
-    and e.status not in (1, 3, 4)"
+    and e.status < 1"
         )
     };
 }

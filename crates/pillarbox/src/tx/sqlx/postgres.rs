@@ -10,7 +10,7 @@ use super::column::Column;
 use super::private::{Required, Statements};
 use super::{
     Asked, MOST_BYTES, bytes, chunks, duplicate, ended, lease, no_places, partition_key, places_of,
-    token,
+    status, token,
 };
 use crate::clock::micros;
 use crate::envelope::{Delivery, Envelope};
@@ -67,7 +67,13 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
         select from {p}outbox_event as older
         where older.shard = {p}outbox_event.shard
             and older.ordering_key = {p}outbox_event.ordering_key
-            and older.status + 0 in (0, 2, 4)
+            and older.status + 0 = 0
+    )
+    and not exists (
+        select from {p}outbox_event as older
+        where older.shard = {p}outbox_event.shard
+            and older.ordering_key = {p}outbox_event.ordering_key
+            and older.status in (2, 4)
     )
 )";
 
@@ -230,7 +236,7 @@ fn value(column: Column, name: &mut impl FnMut() -> String) -> String {
 const fn types(column: Column) -> &'static [&'static str] {
     match column {
         Column::EventVersion | Column::LockToken => &["integer"],
-        Column::Shard => &["smallint"],
+        Column::Shard | Column::Status => &["smallint"],
         Column::LockedUntil => &["bigint"],
         Column::PayloadBytes => &["bytea"],
         Column::OccurredAt => &["timestamptz"],
@@ -278,6 +284,7 @@ async fn write_one(
             Column::Headers => query.bind(event.header_map().to_json()),
             Column::OccurredAt => query.bind(event.moment().map(OffsetDateTime::from)),
             Column::AvailableAt => query.bind(deliver_at(event)).bind(delay(event)),
+            Column::Status => query.bind(status(event)),
             Column::LockedBy => query.bind(lease(insert, event).map(|hot| hot.owner.as_str())),
             Column::LockedUntil => query.bind(lease(insert, event).map(|hot| micros(hot.length))),
             Column::LockToken => query.bind(token(insert, event)),
@@ -319,6 +326,7 @@ async fn write_many(
                     query.bind(all(events, |event| event.moment().map(OffsetDateTime::from)))
                 }
                 Column::AvailableAt => query.bind(all(events, deliver_at)).bind(all(events, delay)),
+                Column::Status => query.bind(all(events, status)),
                 Column::LockedBy => query
                     .bind(all(events, |event| lease(insert, event).map(|hot| hot.owner.as_str()))),
                 Column::LockedUntil => query

@@ -131,9 +131,12 @@ async fn a_row_that_is_promoted_in_hand_is_looked_for() {
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_promoted_while_its_key_is_read_is_looked_for() {
     let Stage { mut sim, .. } = tail_behind(1).await;
-    let shard = sim.board.shards.keys().copied().find(|shard| {
-        sim.board.shards[shard].floor.base() > Seq::START
-    });
+    let shard = sim
+        .board
+        .shards
+        .keys()
+        .copied()
+        .find(|shard| sim.board.shards[shard].floor.base() > Seq::START);
     sim.board.want_key((shard.unwrap(), "k0".into()));
     sim.start_read().await;
     sim.advance(1000).await;

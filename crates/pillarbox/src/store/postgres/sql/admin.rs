@@ -155,7 +155,7 @@ where ctid = any(array(
 pub(in super::super) const HOLD_MODE: &str =
     "select claim, ordered from {p}outbox_setting where id = 1 for share";
 
-/// Looks at the heads only: what is old lies there.
+/// Looks at the heads only: what is old lies there, or comes there when its time has come.
 pub(in super::super) const PURGE_ANY: &str = "
 delete from {p}outbox_event
 where ctid = any(array(
@@ -163,12 +163,20 @@ where ctid = any(array(
             (select e.place, e.created_at as since
              from {p}outbox_shard s
              cross join lateral (
-                select ctid as place, created_at, done_at from {p}outbox_event e
-                where e.shard = s.shard and e.status in (0, 2, 4)
+                select ctid as place, created_at from {p}outbox_event e
+                where e.shard = s.shard and e.status = 0
                 order by e.seq
                 limit (select $2::bigint)
-             ) e
-             where e.done_at is null)
+             ) e)
+            union all
+            (select e.place, e.created_at
+             from {p}outbox_shard s
+             cross join lateral (
+                select ctid as place, created_at from {p}outbox_event e
+                where e.shard = s.shard and e.status = 2
+                order by e.available_at, e.seq
+                limit (select $2::bigint)
+             ) e)
             union all
             (select ctid, done_at from {p}outbox_event
              where status = 1 order by done_at limit $2)
@@ -181,19 +189,55 @@ where ctid = any(array(
     ))
   and coalesce(done_at, created_at) < (select clock_timestamp() - $1 * interval '1 microsecond')";
 
-/// The conditions that are always met lead the planner to the partial indexes, also before it has
-/// gathered statistics.
+/// Everything that is not done, as its own index has it. The conditions that are always met lead the
+/// planner to the partial indexes, also before it has gathered statistics.
+macro_rules! not_done {
+    ($columns:literal) => {
+        concat!(
+            "
+    select ",
+            $columns,
+            " from {p}outbox_event
+    where status = 0 and shard >= 0
+    union all
+    select ",
+            $columns,
+            " from {p}outbox_event
+    where status = 2 and shard >= 0
+    union all
+    select ",
+            $columns,
+            " from {p}outbox_event
+    where status in (3, 4) and done_at > '-infinity'"
+        )
+    };
+}
+
+/// Counts in the indexes, without a look at the rows. The oldest is looked for among those in front
+/// of each shard's line, and is exact while the line is short.
 pub(in super::super) const STATS: &str = concat!(
     "
 select
-    count(*) filter (where status = 0) as new,
-    count(*) filter (where status = 2) as retry,
-    count(*) filter (where status = 4) as held,
-    (extract(epoch from clock_timestamp() - min(available_at)
-        filter (where status in (0, 2) and available_at <= clock_timestamp()))
-        * 1000000)::bigint as oldest_lag,
+    (select count(*) from {p}outbox_event where status = 0 and shard >= 0) as new,
+    (select count(*) from {p}outbox_event where status = 2 and shard >= 0) as waiting,
+    (select count(*) from {p}outbox_event
+        where status in (3, 4) and status = 4 and done_at > '-infinity') as held,
     (select count(*) from {p}outbox_event
         where status in (3, 4) and status = 3 and done_at > '-infinity') as dead,
+    (select extract(epoch from clock_timestamp() - min(e.available_at)) * 1000000
+        from {p}outbox_shard s
+        cross join lateral (
+            (select e.available_at from {p}outbox_event e
+            where e.shard = s.shard and e.status = 0
+            order by e.seq
+            limit 100)
+            union all
+            (select e.available_at from {p}outbox_event e
+            where e.shard = s.shard and e.status = 2
+            order by e.available_at, e.seq
+            limit 1)
+        ) e
+        where e.available_at <= clock_timestamp())::bigint as oldest_lag,
     (select count(*) from {p}outbox_owner where ",
     alive!(),
     ") as owners,
@@ -201,45 +245,47 @@ select
         join {p}outbox_owner o on o.owner = s.owner and ",
     alive!(),
     "
-    ) as owned_shards
-from {p}outbox_event
-where status in (0, 2, 4) and shard >= 0"
+    ) as owned_shards"
 );
 
 pub(in super::super) const COUNT_DONE: &str =
     "select count(*) from {p}outbox_event where status = 1";
 
-pub(in super::super) const SHARD_STATS: &str = "
+pub(in super::super) const SHARD_STATS: &str = concat!(
+    "
 select
     s.shard, s.owner, s.epoch,
     count(*) filter (where e.status = 0) as new,
-    count(*) filter (where e.status = 2) as retry,
+    count(*) filter (where e.status = 2) as waiting,
     count(*) filter (where e.status = 4) as held,
     (extract(epoch from clock_timestamp() - min(e.available_at)
         filter (where e.status in (0, 2) and e.available_at <= clock_timestamp()))
         * 1000000)::bigint as oldest_lag
 from {p}outbox_shard s
-left join {p}outbox_event e on e.shard = s.shard and e.status in (0, 2, 4)
+left join (",
+    not_done!("shard, status, available_at"),
+    "
+) e on e.shard = s.shard
 group by s.shard, s.owner, s.epoch
-order by s.shard";
+order by s.shard"
+);
 
-pub(in super::super) const TYPE_STATS: &str = "
+pub(in super::super) const TYPE_STATS: &str = concat!(
+    "
 select
     event_type,
     count(*) filter (where status = 0) as new,
-    count(*) filter (where status = 2) as retry,
+    count(*) filter (where status = 2) as waiting,
     count(*) filter (where status = 4) as held,
     count(*) filter (where status = 3) as dead
-from (
-    select event_type, status from {p}outbox_event
-    where status in (0, 2, 4) and shard >= 0
-    union all
-    select event_type, status from {p}outbox_event
-    where status in (3, 4) and status = 3 and done_at > '-infinity'
+from (",
+    not_done!("event_type, status"),
+    "
 ) e
 group by event_type
 order by count(*) desc, event_type
-limit $1";
+limit $1"
+);
 
 pub(in super::super) const EVENT: &str = concat!(
     "

@@ -1,18 +1,17 @@
 //! Statements of row claims.
 
-use super::{audit, event_columns, mark, pending_columns, under_token};
+use super::{audit, blocked, event_columns, mark, pending_columns, under_token};
 
-/// When undecided rows can be had.
-macro_rules! due {
+/// When new rows can be had; one whose time has not come, so that it is postponed.
+macro_rules! unleased {
     () => {
-        "e.available_at <= clock_timestamp()
-          and (e.locked_until is null or e.locked_until < clock_timestamp())"
+        "(e.locked_until is null or e.locked_until < clock_timestamp())"
     };
 }
 
 /// What is done with the rows that were found and locked; the leases that they had are told, as if
 /// these had run out long ago. The status is said in a way that keeps a
-/// planner, if it takes the table for empty, from walking a whole index of what is pending.
+/// planner, if it takes the table for empty, from walking a whole index of what is new.
 macro_rules! lease {
     () => {
         concat!(
@@ -21,13 +20,13 @@ update {p}outbox_event e
 set locked_by = $1,
     locked_until = clock_timestamp() + $4 * interval '1 microsecond',
     lock_token = e.lock_token % 2147483647 + 1
-where e.ctid = any(array(select place from due)) and e.status not in (1, 3, 4)
+where e.ctid = any(array(select place from due)) and e.status < 1
 returning ",
             pending_columns!(
                 "case when e.seq = any(array(select seq from due where is_lapsed))
         then '-infinity'::timestamptz end"
             ),
-            "false as behind, ",
+            "0 as before, ",
             event_columns!(about "$5", "$6"),
         )
     };
@@ -44,8 +43,8 @@ with due as materialized (
         select e.ctid as place, e.seq,
             e.locked_until is not null or e.crashes > 0 as is_lapsed
         from {p}outbox_event e
-        where e.shard = want.shard and e.status in (0, 2) and ",
-    due!(),
+        where e.shard = want.shard and e.status = 0 and ",
+    unleased!(),
     "
         order by e.seq
         limit (select $3::bigint)
@@ -58,6 +57,7 @@ with due as materialized (
 
 /// From the head of one key to the head of the next, each by one look at the index, so that a long
 /// queue behind a head costs nothing. Nobody asks for the next head when there are enough.
+/// A head is not to be had while an older row of its key waits for its time or for an operator.
 /// The rows without a key come behind all keys.
 pub(in super::super) const CLAIM_HEADS: &str = concat!(
     "
@@ -68,7 +68,7 @@ with due as materialized (
         with recursive head as (
             (select e.ordering_key, e.seq
             from {p}outbox_event e
-            where e.shard = want.shard and e.status + 0 in (0, 2, 4)
+            where e.shard = want.shard and e.status + 0 = 0
               and e.ordering_key > case want.nth when 1 then $7 else '' end
             order by e.ordering_key, e.seq
             limit 1)
@@ -78,7 +78,7 @@ with due as materialized (
             cross join lateral (
                 select e.ordering_key, e.seq
                 from {p}outbox_event e
-                where e.shard = want.shard and e.status + 0 in (0, 2, 4)
+                where e.shard = want.shard and e.status + 0 = 0
                   and e.ordering_key > head.ordering_key
                 order by e.ordering_key, e.seq
                 limit 1
@@ -90,9 +90,12 @@ with due as materialized (
             select e.ctid as place, e.seq,
             e.locked_until is not null or e.crashes > 0 as is_lapsed
             from {p}outbox_event e
-            where e.shard = want.shard and e.seq = head.seq and e.status in (0, 2) and ",
-    due!(),
+            where e.shard = want.shard and e.seq = head.seq and e.status = 0 and ",
+    unleased!(),
     "
+              and (",
+    blocked!(),
+    ") is not true
             for update skip locked
         ) e
         union all
@@ -101,8 +104,8 @@ with due as materialized (
             select e.ctid as place, e.seq,
             e.locked_until is not null or e.crashes > 0 as is_lapsed
             from {p}outbox_event e
-            where e.shard = want.shard and e.ordering_key is null and e.status + 0 in (0, 2) and ",
-    due!(),
+            where e.shard = want.shard and e.ordering_key is null and e.status + 0 = 0 and ",
+    unleased!(),
     "
             order by e.ordering_key, e.seq
             limit (select $3::bigint)
@@ -122,7 +125,7 @@ with free as materialized (
     cross join lateral (
         select e.seq
         from {p}outbox_event e
-        where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
+        where e.shard = v.shard and e.seq = v.seq and e.status = 0
         for update skip locked
     ) e
 )
@@ -131,32 +134,51 @@ from unnest($1::smallint[], $2::bigint[]) as v (shard, seq)
 where v.seq not in (select seq from free)
   and exists (
     select 1 from {p}outbox_event e
-    where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)
+    where e.shard = v.shard and e.seq = v.seq and e.status = 0
 )";
 
-/// Rows that a relay could deliver now. A key whose head waits or is held blocks its later rows.
+/// Rows that a relay could deliver now, of the oldest new ones of each shard; and those that are
+/// about to be promoted.
 pub(in super::super) const COUNT_DUE: &str = concat!(
     "
-select count(*)
-from (
-    select 1
-    from unnest($1::smallint[]) as want (shard)
-    cross join lateral (
-        select 1
-        from {p}outbox_event e
-        where e.shard = want.shard and e.status in (0, 2) and ",
-    due!(),
-    "
-          and coalesce((
-            select h.status <> 4 and h.available_at <= clock_timestamp()
-            from {p}outbox_event h
-            where h.shard = e.shard and h.ordering_key = e.ordering_key
-              and h.status + 0 in (0, 2, 4)
-            order by h.ordering_key, h.seq
-            limit 1), true)
+select least($2, (
+    select count(*)
+    from (
+        select e.*
+        from unnest($1::smallint[]) as want (shard)
+        cross join lateral (
+            select e.shard, e.ordering_key, e.seq, e.available_at, e.locked_until
+            from {p}outbox_event e
+            where e.shard = want.shard and e.status = 0
+            order by e.seq
+            limit (select $2::bigint)
+        ) e
+        limit (select $2::bigint)
     ) e
-    limit $2
-) due"
+    where e.available_at <= clock_timestamp() and ",
+    unleased!(),
+    " and (",
+    blocked!(),
+    ") is not true
+) + (
+    select count(*)
+    from (
+        select 1
+        from unnest($1::smallint[]) as want (shard)
+        cross join lateral (
+            select e.shard, e.ordering_key, e.seq
+            from {p}outbox_event e
+            where e.shard = want.shard and e.status = 2
+              and e.available_at <= (select clock_timestamp())
+            order by e.available_at, e.seq
+            limit (select $2::bigint)
+        ) e
+        where (",
+    blocked!(),
+    ") is not true
+        limit (select $2::bigint)
+    ) due
+))"
 );
 
 /// Rows that are the owner's under their tokens; every claim moves the token, so that these two
