@@ -120,7 +120,7 @@ macro_rules! store_conformance {
                 retry_counts_an_attempt_and_waits,
                 defer_waits_without_counting,
                 dead_leaves_the_line,
-                held_stays_in_the_line,
+                held_leaves_the_line_and_keeps_its_key,
                 a_held_row_takes_no_verdict,
                 a_long_error_is_cut,
                 every_verdict_moves_the_token,
@@ -134,7 +134,7 @@ macro_rules! store_conformance {
                 an_unknown_row_takes_no_verdict,
             }
             delay {
-                a_delayed_row_is_read_with_its_wait,
+                a_delayed_row_waits_and_is_not_read,
                 a_delayed_row_becomes_due,
                 a_moment_given_is_kept_to_the_microsecond,
                 a_retried_row_becomes_due,
@@ -151,6 +151,8 @@ macro_rules! store_conformance {
                 a_leased_row_is_not_claimed_again,
                 a_lapsed_lease_is_claimed_again,
                 a_row_that_is_not_due_is_not_claimed,
+                without_order_a_waiting_row_is_not_claimed,
+                a_promoted_row_is_claimed_first,
                 a_retried_row_is_claimed_when_it_is_due,
                 what_is_over_or_held_is_never_claimed,
                 only_the_head_of_a_key_is_claimed,
