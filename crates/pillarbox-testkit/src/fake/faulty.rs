@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use pillarbox::store::{
     AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
     Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
-    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, StoredEvent, Suspects, Take,
+    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, StoredEvent,
+    Suspects, Take,
 };
 use pillarbox::{
     Error, ErrorKind, EventId, OwnerId, Result, Seq, ShardId, Store, TablePrefix, Token,

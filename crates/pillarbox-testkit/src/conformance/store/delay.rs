@@ -8,7 +8,8 @@ use pillarbox::{Clock, SystemClock};
 use crate::backend::Backend;
 use crate::conformance::claimer::seqs;
 use crate::conformance::owner::{
-    HOUR, Owner, emit, emit_one, keyed, next_wait, places, promote_all, read_all, retry, row, stored,
+    HOUR, Owner, emit, emit_one, keyed, next_wait, places, promote_all, read_all, retry, row,
+    stored,
 };
 
 /// A delayed row waits and is not read. What is behind it is, and says so.

@@ -8,7 +8,9 @@ use pillarbox::{Envelope, EventId, OwnerId, Tables, Token, Verdict};
 
 use crate::backend::Backend;
 use crate::conformance::claimer::Claimer;
-use crate::conformance::owner::{HOUR, Owner, free, id_of, keyed, promote_all, read_all, row, status};
+use crate::conformance::owner::{
+    HOUR, Owner, free, id_of, keyed, promote_all, read_all, row, status,
+};
 
 /// The places of hot rows come back, in the order of their events; what waits has none.
 pub async fn places_are_given_of_what_goes_hot<B: Backend>(backend: &B) {

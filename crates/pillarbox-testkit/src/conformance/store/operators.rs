@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all, join3, join5};
 use pillarbox::store::{
-    Action, Before, FAILED_PERMANENT, List, Operation, Pending, Promote, Purge, SEND_FAILED, Settle,
-    Status,
+    Action, Before, FAILED_PERMANENT, List, Operation, Pending, Promote, Purge, SEND_FAILED,
+    Settle, Status,
 };
 use pillarbox::{ErrorText, EventId, Result, Store, Verdict};
 use tokio::task::yield_now;

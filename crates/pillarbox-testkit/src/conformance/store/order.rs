@@ -315,11 +315,7 @@ pub async fn only_the_shards_asked_for_are_read<B: Backend>(backend: &B) {
 }
 
 /// Emits an older event, settles it, emits a younger one of key `a`, and reads it above the older.
-async fn pair<B: Backend>(
-    backend: &B,
-    older: Envelope,
-    verdict: Option<Verdict>,
-) -> Vec<Pending> {
+async fn pair<B: Backend>(backend: &B, older: Envelope, verdict: Option<Verdict>) -> Vec<Pending> {
     let id = emit_one(backend, older).await;
     let floor = stored(backend, &id).await.seq;
     if let Some(verdict) = verdict {

@@ -8,8 +8,8 @@ use pillarbox::{ErrorText, EventId, ShardId, Token, Verdict};
 use crate::backend::Backend;
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{
-    HOUR, Owner, dead, emit, emit_one, free, held, id_of, keyed, promote_all, replay, retry,
-    row, status,
+    HOUR, Owner, dead, emit, emit_one, free, held, id_of, keyed, promote_all, replay, retry, row,
+    status,
 };
 
 /// A delivered row is kept, marked and dated.
