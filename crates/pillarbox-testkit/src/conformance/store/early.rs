@@ -103,11 +103,13 @@ pub async fn a_row_is_postponed_once_under_its_token<B: Backend>(backend: &B) {
     let seq = RowLease { seq: Seq(right.seq.0 + 1000), ..right };
 
     assert_eq!(postpone(backend, &[]).await, 0);
-    assert_eq!(postpone(backend, &[token, shard, seq]).await, 0);
+    for wrong in [token, shard, seq] {
+        assert_eq!(postpone(backend, &[wrong]).await, 0, "{wrong:?}");
+    }
     let stored_before = stored(backend, &id).await;
     assert_eq!((stored_before.status, stored_before.token), (Status::New, right.token));
 
-    assert_eq!(postpone(backend, &[right, token, right]).await, 1);
+    assert_eq!(postpone(backend, &[right, right]).await, 1);
     assert_eq!(postpone(backend, &[right]).await, 0, "its token has moved on");
     let waiting = lease(backend, &id).await;
     assert_eq!(postpone(backend, &[waiting]).await, 0, "it waits already");
