@@ -107,6 +107,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// inboxes have noted under the id. Other events MAY become older with it.
     async fn age(&self, id: &EventId, by: Duration);
 
+    /// Moves the time of a new event this far into the future, as if another program had written the
+    /// event as new before its time. Other events MAY be moved with it.
+    async fn make_early(&self, id: &EventId, by: Duration);
+
     /// What the view `outbox_dead_letter` shows, as text: `id`, `event_id`, `event_name`,
     /// `event_version`, `aggregate_type`, `aggregate_id`, `partition_key`, `tenant_id`, `payload`,
     /// `status`, `retry_count`, `last_error`, `processor_name`, `consumer_name`, of each row that
@@ -230,6 +234,8 @@ pub struct Foreign {
     pub payload_bytes: Option<Vec<u8>>,
     /// Its headers.
     pub headers: Option<String>,
+    /// How long after the insert its time comes; its status is the table's default.
+    pub due_in: Duration,
 }
 
 /// An event that arrives at an inbox.

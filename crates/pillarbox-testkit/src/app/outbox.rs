@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use pillarbox::store::{Pending, StoredEvent};
+use pillarbox::store::{Pending, RowLease, StoredEvent};
 use pillarbox::{Envelope, Event, Hook, MemoryStore, Outbox, Relay, Seq, Store};
 
 use super::{TestRelay, decode, queue};
@@ -89,9 +89,20 @@ impl TestOutbox {
     /// `None`, and the clock stays, when one is due already or none will be by itself. A retry
     /// is due after its backoff with jitter, so this is how to come to it without guessing.
     pub fn advance_to_next(&self) -> Option<Duration> {
-        let wait = queue::next_wait(&self.waiting())?;
-        self.clock.advance(wait);
-        Some(wait)
+        let mut turned = Duration::ZERO;
+        loop {
+            let (rows, next) = self.promoted();
+            if queue::next_due(&rows).is_some() {
+                return Some(turned).filter(|turned| !turned.is_zero());
+            }
+            let Some(wait) = queue::next_wait(&rows, next) else { break };
+            // What is due then may be behind another row of its key, and wait for that one.
+            self.clock.advance(wait);
+            turned += wait;
+        }
+        self.clock.set_back(turned);
+        self.promoted();
+        None
     }
 
     /// What was committed, in order.
@@ -127,7 +138,7 @@ impl TestOutbox {
     pub(super) fn next_due(&self) -> Option<Pending> {
         // Noted while the rows are there: a delivery may delete them.
         self.written.committed(&self.store);
-        queue::next_due(self.waiting())
+        queue::next_due(&self.promoted().0).cloned()
     }
 
     /// The event as the store has it.
@@ -135,9 +146,16 @@ impl TestOutbox {
         stored(&self.store, envelope)
     }
 
-    fn waiting(&self) -> Vec<Pending> {
+    /// The new rows, once what is due was promoted, and how long until the next one is. Rows that
+    /// are new before their time, since the clock was set back, wait for it again.
+    fn promoted(&self) -> (Vec<Pending>, Option<Duration>) {
         let layout = at_once(self.store.layout());
-        at_once(self.store.read(&queue::everything(layout.shards)))
+        let everything = queue::everything(layout.shards);
+        let rows = at_once(self.store.read(&everything));
+        let early: Vec<_> = rows.iter().filter(|row| row.is_early).map(RowLease::from).collect();
+        at_once(self.store.postpone(&early));
+        let due = at_once(self.store.promote(&queue::every_due(layout.shards)));
+        (at_once(self.store.read(&everything)), due.next)
     }
 }
 

@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use pillarbox::observe::Happening;
 use pillarbox::store::{List, Operation};
 use pillarbox::{
-    Admin, Cx, Envelope, Event, Failure, Key, Listeners, Outbox, Relay, RelaySettings,
+    Admin, Clock, Cx, Envelope, Event, Failure, Key, Listeners, Outbox, Relay, RelaySettings, Store,
 };
 use serde::{Deserialize, Serialize};
 
@@ -174,6 +174,46 @@ async fn the_clock_goes_to_what_is_due_next() {
     assert_eq!(app.advance_to_next(), Some(MINUTE));
     relay.run_until_idle().await;
     assert_eq!(numbers(&listener), [2, 1]);
+}
+
+#[tokio::test]
+async fn the_clock_goes_past_what_is_due_behind_another() {
+    let (app, listener, relay) = fixture();
+    commit(&app, [order(7, 1).deliver_after(2 * MINUTE), order(7, 2).deliver_after(MINUTE)]).await;
+
+    assert_eq!(app.advance_to_next(), Some(2 * MINUTE));
+    relay.run_until_idle().await;
+
+    assert_eq!(numbers(&listener), [1, 2]);
+}
+
+#[tokio::test]
+async fn the_clock_stays_when_all_that_waits_is_behind_a_held_event() {
+    let (app, listener, relay) = fixture();
+    listener.refuse(Refusal::dead("no such address"));
+    commit(&app, [order(7, 1), order(7, 2).deliver_after(MINUTE)]).await;
+    relay.run_until_idle().await;
+    let (now, before) = (app.clock().now(), app.store().stats().await.unwrap());
+
+    assert_eq!(app.advance_to_next(), None);
+
+    assert_eq!(app.clock().now(), now);
+    let after = app.store().stats().await.unwrap();
+    assert_eq!((after.new, after.waiting, after.held), (0, 1, 1));
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn what_was_due_before_the_clock_was_set_back_waits_again() {
+    let (app, listener, relay) = fixture();
+    commit(&app, [order(7, 1)]).await;
+    app.clock().set_back(MINUTE);
+
+    assert!(relay.step().await.is_none());
+    assert_eq!(app.advance_to_next(), Some(MINUTE));
+    relay.run_until_idle().await;
+
+    assert_eq!(numbers(&listener), [1]);
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use pillarbox::store::{
-    Budget, Holding, Join, Lease, Mode, Operation, Pending, Read, Renewal, Settle, Settled,
-    Settlement, ShardRead, Status, Take,
+    Budget, Due, Holding, Join, Lease, Mode, Operation, Pending, Promote, Read, Renewal, Settle,
+    Settled, Settlement, ShardRead, Status, StoredEvent, Take,
 };
 use pillarbox::{Envelope, ErrorText, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Verdict};
 
@@ -50,6 +50,21 @@ pub(crate) async fn status<B: Backend>(backend: &B, id: &EventId) -> Option<Stat
     backend.store().event(id).await.unwrap().map(|stored| stored.status)
 }
 
+/// The row of an event, whatever its status.
+pub(crate) async fn stored<B: Backend>(backend: &B, id: &EventId) -> StoredEvent {
+    let stored = backend.store().event(id).await.unwrap();
+    stored.unwrap_or_else(|| panic!("event {id} is not there"))
+}
+
+/// The places of events. Rows that are blocked may come without their event, and are found by these.
+pub(crate) async fn places<B: Backend>(backend: &B, ids: &[EventId]) -> Vec<Seq> {
+    let mut places = Vec::new();
+    for id in ids {
+        places.push(stored(backend, id).await.seq);
+    }
+    places
+}
+
 /// All shards that the store has.
 pub(crate) async fn shards(store: &dyn Store) -> Vec<ShardId> {
     let count = store.layout().await.unwrap().shards.get();
@@ -69,6 +84,34 @@ pub(crate) async fn read_above<B: Backend>(backend: &B, floor: Seq) -> Vec<Pendi
     store.read(&Read { shards, limit: ALL, budget: Budget::unlimited() }).await.unwrap()
 }
 
+/// Makes every waiting row new whose time has come.
+pub(crate) async fn promote_all<B: Backend>(backend: &B) -> Due {
+    let store = backend.store();
+    let shards = shards(&*store).await;
+    store.promote(&Promote { shards, limit: ALL }).await.unwrap()
+}
+
+/// How long until the next waiting row is due, when none is now.
+pub(crate) async fn next_wait<B: Backend>(backend: &B) -> Duration {
+    let due = promote_all(backend).await;
+    assert!(due.rows.is_empty(), "{:?}", due.rows);
+    due.next.expect("a row waits")
+}
+
+/// Emits events that wait and whose time has come: a first attempt at each failed.
+pub(crate) async fn emit_due<B: Backend>(
+    backend: &B,
+    envelopes: impl IntoIterator<Item = Envelope>,
+) -> Vec<EventId> {
+    let ids = emit(backend, envelopes).await;
+    let owner = Owner::of_all(backend).await;
+    let rows = owner.read().await;
+    let failed = ids.iter().map(|id| owner.settlement(row(&rows, id), retry(Duration::ZERO)));
+    assert_eq!(owner.settle(failed.collect()).await.applied.len(), ids.len());
+    owner.store.leave(&owner.id).await.unwrap();
+    ids
+}
+
 /// The row of an event among those that were read.
 pub(crate) fn row<'r>(rows: &'r [Pending], id: &EventId) -> &'r Pending {
     find(rows, id).unwrap_or_else(|| panic!("event {id} was not read"))
@@ -76,7 +119,7 @@ pub(crate) fn row<'r>(rows: &'r [Pending], id: &EventId) -> &'r Pending {
 
 /// The row of an event, if it was read.
 pub(crate) fn find<'r>(rows: &'r [Pending], id: &EventId) -> Option<&'r Pending> {
-    rows.iter().find(|row| id_of(row) == id)
+    rows.iter().find(|row| row.event().is_some_and(|event| event.event_id() == id))
 }
 
 /// The event id of a row.
@@ -183,8 +226,15 @@ impl Owner {
         self.settle(vec![self.settlement(row, verdict)]).await
     }
 
-    /// Reads one event and settles it.
+    /// Makes the rows of its shards new whose time has come.
+    pub(crate) async fn promote(&self) -> Due {
+        let shards = self.holdings.iter().map(|holding| holding.shard).collect();
+        self.store.promote(&Promote { shards, limit: ALL }).await.unwrap()
+    }
+
+    /// Reads one event, as soon as its time has come, and settles it.
     pub(crate) async fn judge_id(&self, id: &EventId, verdict: Verdict) {
+        self.promote().await;
         let rows = self.read().await;
         let settled = self.judge(row(&rows, id), verdict).await;
         assert_eq!(settled.applied.len(), 1, "the verdict on {id} was not written: {settled:?}");

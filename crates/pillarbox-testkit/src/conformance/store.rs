@@ -11,7 +11,9 @@ pub mod concurrency;
 pub mod crash;
 pub mod dead_letters;
 pub mod delay;
+pub mod early;
 pub mod fence;
+pub mod heads;
 pub mod hot;
 pub mod lease;
 pub mod members;
@@ -23,6 +25,7 @@ pub mod operators;
 pub mod order;
 pub mod pages;
 pub mod payload;
+pub mod promote;
 pub mod purge;
 pub mod replay;
 pub mod retention;
@@ -35,6 +38,7 @@ pub mod stats;
 pub mod takeover;
 pub mod turn;
 pub mod view;
+pub mod waiting;
 
 /// Tests a store: `store_conformance!(name_of_the_module, YourBackend);`.
 ///
@@ -120,7 +124,7 @@ macro_rules! store_conformance {
                 retry_counts_an_attempt_and_waits,
                 defer_waits_without_counting,
                 dead_leaves_the_line,
-                held_stays_in_the_line,
+                held_leaves_the_line_and_keeps_its_key,
                 a_held_row_takes_no_verdict,
                 a_long_error_is_cut,
                 every_verdict_moves_the_token,
@@ -134,10 +138,57 @@ macro_rules! store_conformance {
                 an_unknown_row_takes_no_verdict,
             }
             delay {
-                a_delayed_row_is_read_with_its_wait,
+                a_delayed_row_waits_and_is_not_read,
                 a_delayed_row_becomes_due,
                 a_moment_given_is_kept_to_the_microsecond,
                 a_retried_row_becomes_due,
+            }
+            waiting {
+                a_waiting_row_is_nobodys,
+                a_row_behind_a_waiting_one_says_so,
+                a_row_before_a_waiting_one_is_free,
+                a_key_goes_on_after_a_promotion,
+                a_row_behind_both_is_behind_the_waiting_one,
+                a_promoted_row_below_the_floor_is_unread,
+                a_head_that_is_put_off_stops_its_key,
+            }
+            promote {
+                nothing_is_due_where_nothing_waits,
+                a_promoted_row_is_new_and_otherwise_the_same,
+                a_row_is_promoted_once,
+                what_is_not_due_keeps_waiting,
+                what_is_due_for_longest_is_promoted_first,
+                a_full_page_may_be_the_last_one,
+                only_the_shards_asked_for_are_promoted,
+                a_crowd_is_promoted_by_pages,
+                a_locked_row_is_promoted_later,
+                a_promoted_row_takes_a_verdict,
+                a_repeated_verdict_on_a_promoted_row_applies_once,
+            }
+            heads {
+                one_row_of_each_key_comes_in_order,
+                rows_without_a_key_come_after_the_keys,
+                pages_go_on_to_the_end,
+                a_cursor_is_a_place,
+                a_blocked_head_says_so,
+                the_tail_of_a_key_is_passed_by,
+                the_newest_row_of_the_shard_is_told,
+                heads_keep_within_their_budget,
+                a_head_is_what_a_read_brings,
+            }
+            early {
+                an_early_row_says_so,
+                an_early_row_becomes_due,
+                a_leased_row_is_not_early,
+                a_postponed_row_waits,
+                a_row_is_postponed_once_under_its_token,
+                what_is_due_is_not_postponed,
+                a_postponement_counts_what_it_did,
+                a_locked_row_is_not_postponed,
+                a_late_verdict_undoes_no_postponement,
+                a_claimer_postpones_an_early_row,
+                without_order_an_early_row_is_claimed_too,
+                an_insert_by_another_program_is_not_early,
             }
             replay {
                 a_dead_letter_becomes_new,
@@ -151,6 +202,8 @@ macro_rules! store_conformance {
                 a_leased_row_is_not_claimed_again,
                 a_lapsed_lease_is_claimed_again,
                 a_row_that_is_not_due_is_not_claimed,
+                without_order_a_waiting_row_is_not_claimed,
+                a_promoted_row_is_claimed_first,
                 a_retried_row_is_claimed_when_it_is_due,
                 what_is_over_or_held_is_never_claimed,
                 only_the_head_of_a_key_is_claimed,
@@ -295,6 +348,8 @@ macro_rules! store_conformance {
             }
             stats {
                 due_events_are_counted,
+                what_has_come_due_is_counted,
+                what_is_behind_a_waiting_row_is_not_counted,
                 an_empty_store_counts_nothing,
                 events_are_counted_by_status,
                 the_oldest_due_event_gives_the_lag,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::store::{
-    Action, AuditEntry, FAILED_PERMANENT, MAX_BATCH, Operation, SEND_FAILED, Status,
+    Action, AuditEntry, FAILED_PERMANENT, MAX_BATCH, Operation, Promote, SEND_FAILED, Status,
 };
 use pillarbox::{ErrorText, EventId, MAX_ERROR_TEXT, Verdict};
 
@@ -201,8 +201,10 @@ pub async fn a_long_trail_gives_its_newest_entries<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;
     let mut row = owner.read().await.remove(0);
+    let promote = Promote { shards: vec![row.shard], limit: 1 };
     for _ in 0..MAX_BATCH + 5 {
         owner.judge(&row, retry(Duration::ZERO)).await;
+        owner.store.promote(&promote).await.unwrap();
         row.token.0 += 1;
     }
 

@@ -95,10 +95,10 @@ pub async fn events_are_counted_by_type<B: Backend>(backend: &B) {
 
     let types = breakdown(backend).await.types;
 
-    let of = |event_type: &str, [new, retry, held, dead]: [u64; 4]| TypeStats {
+    let of = |event_type: &str, [new, waiting, held, dead]: [u64; 4]| TypeStats {
         event_type: event_type.to_owned(),
         new,
-        retry,
+        waiting,
         held,
         dead,
     };

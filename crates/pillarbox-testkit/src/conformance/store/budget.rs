@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use pillarbox::store::{Budget, Claim, Content, KeyRead, Pending, Read, ReadKeys};
+use pillarbox::store::{Before, Budget, Claim, Content, KeyRead, Pending, Read, ReadKeys};
 use pillarbox::{Envelope, EventId, Headers, Key, MAX_HEADERS_SIZE, MAX_PAYLOAD, Seq, ShardId};
 
 use crate::backend::{Backend, Foreign, Need, from_head};
 use crate::conformance::claimer::{Claimer, seqs};
-use crate::conformance::owner::{ALL, HOUR, emit, emit_one, free, keyed, read_all, shards};
+use crate::conformance::owner::{ALL, HOUR, emit, emit_one, free, id_of, keyed, read_all, shards};
 use crate::run::lacks;
 
 /// Beyond every limit, and within what a MySQL server takes in one packet.
@@ -124,16 +124,20 @@ pub async fn one_row_comes_whatever_its_size<B: Backend>(backend: &B) {
     assert_eq!((came, rows.len()), (vec![&ids[0]], 3));
 }
 
-/// Rows that wait for their time, and rows behind them, leave it to those that do not.
+/// Rows before their time, and rows behind one that waits, leave it to those that can start.
 pub async fn what_cannot_start_uses_up_no_budget<B: Backend>(backend: &B) {
-    emit(backend, (0..3).map(|_| of_size("k", MAX_PAYLOAD).deliver_after(HOUR))).await;
+    let early = emit_one(backend, of_size("k", MAX_PAYLOAD)).await;
+    backend.make_early(&early, HOUR).await;
+    emit(backend, [of_size("late", 1).deliver_after(HOUR), of_size("late", MAX_PAYLOAD)]).await;
     let due = emit_one(backend, of_size("k", MAX_PAYLOAD)).await;
 
     let rows = read(backend, 0, BTreeSet::new(), ALL).await;
 
-    let came: Vec<_> = rows.iter().filter_map(|row| Some(row.event()?.event_id())).collect();
-    assert_eq!((came, rows.len()), (vec![&due], 4));
-    assert!(rows[..3].iter().all(|row| row.content.is_unread() && !row.due_in.is_zero()));
+    let (came, left): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.event().is_some());
+    assert_eq!(came.into_iter().map(id_of).collect::<Vec<_>>(), [&due]);
+    assert_eq!(left.len(), 2);
+    let cannot_start = |row: &Pending| row.is_early || row.before == Before::Waiting;
+    assert!(left.iter().all(|row| row.content.is_unread() && cannot_start(row)), "{left:?}");
 }
 
 /// Headers take as much memory as a payload does.

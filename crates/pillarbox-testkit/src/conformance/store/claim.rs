@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Claim, Order, Pending, Status};
+use pillarbox::store::{Before, Claim, Order, Pending, Status};
 use pillarbox::{Envelope, ErrorText, EventId, Token, Verdict};
 
 use crate::backend::Backend;
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{
-    HOUR, Owner, dead, emit, emit_one, free, held, id_of, keyed, read_all, replay, retry, status,
+    HOUR, Owner, dead, emit, emit_due, emit_one, free, held, id_of, keyed, promote_all, read_all,
+    replay, retry, status,
 };
 
 /// A due row comes whole, under the next token, and is not said to be behind another.
@@ -22,8 +23,8 @@ pub async fn a_due_row_is_leased_under_a_new_token<B: Backend>(backend: &B) {
     let (row, read) = (&claimed[0], &before[0]);
     assert_eq!((row.seq, row.shard, &row.key), (read.seq, read.shard, &read.key));
     assert_eq!(row.token, Token(read.token.0 + 1));
-    assert_eq!((row.status, row.attempts, row.behind), (Status::New, 0, false));
-    assert_eq!(row.due_in, Duration::ZERO);
+    assert_eq!((row.status, row.attempts, row.before), (Status::New, 0, Before::Nothing));
+    assert_eq!((row.due_in, row.is_early), (Duration::ZERO, false));
     assert_eq!(row.event().unwrap(), read.event().unwrap());
     assert_eq!(backend.store().event(&id).await.unwrap().unwrap().token, row.token);
 }
@@ -53,7 +54,7 @@ pub async fn a_lapsed_lease_is_claimed_again<B: Backend>(backend: &B) {
     assert!(taken[0].lapsed && !lost[0].lapsed, "its last owner may have died of it");
 }
 
-/// A delayed row is leased when its time has come, and not before.
+/// A delayed row is leased when its time has come and it was promoted, and not before.
 pub async fn a_row_that_is_not_due_is_not_claimed<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a").deliver_after(HOUR)).await;
     let claimer = Claimer::new(backend).await;
@@ -61,7 +62,37 @@ pub async fn a_row_that_is_not_due_is_not_claimed<B: Backend>(backend: &B) {
 
     backend.age(&id, HOUR).await;
 
+    assert!(claimer.claim().await.is_empty(), "it waits until it is promoted");
+    promote_all(backend).await;
     assert_eq!(ids(&claimer.claim().await), [&id]);
+}
+
+/// Without order a row that waits is nobody's either.
+pub async fn without_order_a_waiting_row_is_not_claimed<B: Backend>(backend: &B) {
+    let id = emit_due(backend, [keyed("a")]).await.remove(0);
+    let claimer = Claimer::unordered(backend).await;
+
+    assert!(claimer.claim().await.is_empty());
+
+    promote_all(backend).await;
+    assert_eq!(ids(&claimer.claim().await), [&id]);
+}
+
+/// A promoted row is the head of its key again, and what is behind it waits for its verdict.
+pub async fn a_promoted_row_is_claimed_first<B: Backend>(backend: &B) {
+    let head = emit_due(backend, [keyed("a")]).await.remove(0);
+    let next = emit_one(backend, keyed("a")).await;
+    let claimer = Claimer::new(backend).await;
+    assert!(claimer.claim().await.is_empty());
+    promote_all(backend).await;
+
+    let first = claimer.claim().await;
+
+    assert_eq!(ids(&first), [&head]);
+    assert_eq!((first[0].status, first[0].attempts), (Status::New, 1));
+    assert!(claimer.claim().await.is_empty(), "its head is leased");
+    claimer.judge(&first[0], Verdict::Done).await;
+    assert_eq!(ids(&claimer.claim().await), [&next]);
 }
 
 /// A row to be tried again is leased when its backoff is over, with its attempts.
@@ -73,10 +104,11 @@ pub async fn a_retried_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
     assert!(claimer.claim().await.is_empty());
 
     backend.age(&id, HOUR * 3).await;
+    promote_all(backend).await;
 
     let again = claimer.claim().await;
     assert_eq!(ids(&again), [&id]);
-    assert_eq!((again[0].status, again[0].attempts), (Status::Waiting, 1));
+    assert_eq!((again[0].status, again[0].attempts), (Status::New, 1));
     assert_eq!(again[0].token, Token(first[0].token.0 + 2), "a verdict and a claim");
 }
 
@@ -90,10 +122,11 @@ pub async fn a_deferred_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
     assert!(claimer.claim().await.is_empty());
 
     backend.age(&id, HOUR).await;
+    promote_all(backend).await;
 
     let again = claimer.claim().await;
     assert_eq!(ids(&again), [&id]);
-    assert_eq!((again[0].status, again[0].attempts), (Status::Waiting, 0));
+    assert_eq!((again[0].status, again[0].attempts), (Status::New, 0));
 }
 
 /// What was delivered, given up or held is nobody's to claim, however old it is.

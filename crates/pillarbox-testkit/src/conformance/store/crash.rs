@@ -6,7 +6,9 @@ use pillarbox::store::{Operation, RowLease, Status, Suspects};
 use pillarbox::{ErrorText, Seq, Token, Verdict};
 
 use crate::backend::Backend;
-use crate::conformance::owner::{Owner, emit, emit_one, free, keyed, read_all, row, status};
+use crate::conformance::owner::{
+    Owner, emit, emit_one, free, keyed, promote_all, read_all, row, status, stored,
+};
 
 /// Each time, and for each row by itself; the token stays, so that its verdict still counts.
 pub async fn a_suspect_is_counted_each_time<B: Backend>(backend: &B) {
@@ -42,7 +44,7 @@ pub async fn what_was_decided_since_is_not_counted<B: Backend>(backend: &B) {
     Owner::of_all(backend).await.judge_id(&id, Verdict::Held { error }).await;
 
     assert!(store.suspect(&all(&[lease])).await.unwrap().is_empty());
-    let held = RowLease::from(row(&read_all(backend).await, &id));
+    let held = RowLease { token: stored(backend, &id).await.token, ..lease };
     assert!(store.suspect(&all(&[held])).await.unwrap().is_empty(), "nobody delivers it");
 }
 
@@ -51,6 +53,7 @@ pub async fn a_verdict_and_a_replay_start_from_nothing<B: Backend>(backend: &B) 
     let id = emit_one(backend, keyed("a")).await;
     let (store, owner) = (backend.store(), Owner::of_all(backend).await);
     let suspect = async || {
+        promote_all(backend).await;
         let lease = RowLease::from(row(&read_all(backend).await, &id));
         store.suspect(&all(&[lease])).await.unwrap().into_iter().map(|(_, times)| times).next()
     };

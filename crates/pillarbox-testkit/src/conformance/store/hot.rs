@@ -8,7 +8,9 @@ use pillarbox::{Envelope, EventId, OwnerId, Tables, Token, Verdict};
 
 use crate::backend::Backend;
 use crate::conformance::claimer::Claimer;
-use crate::conformance::owner::{HOUR, Owner, free, id_of, keyed, read_all, row, status};
+use crate::conformance::owner::{
+    HOUR, Owner, free, id_of, keyed, promote_all, read_all, row, status,
+};
 
 /// The places of hot rows come back, in the order of their events; what waits has none.
 pub async fn places_are_given_of_what_goes_hot<B: Backend>(backend: &B) {
@@ -101,7 +103,7 @@ pub async fn a_hot_row_is_not_due_while_its_lease_lasts<B: Backend>(backend: &B)
     let rows = read_all(backend).await;
 
     let hot = row(&rows, event.event_id());
-    assert!(hot.due_in > HOUR / 2 && !hot.lapsed);
+    assert!(hot.due_in > HOUR / 2 && !hot.lapsed && !hot.is_early);
     assert_eq!(hot.token, Hot::TOKEN);
     let cold = row(&rows, keyed.event_id());
     assert_eq!((cold.due_in, cold.lapsed, cold.token), (Duration::ZERO, false, Token(0)));
@@ -165,15 +167,17 @@ pub async fn only_a_lapsed_lease_is_reclaimed<B: Backend>(backend: &B) {
 /// A row that failed hot is an ordinary one from then on.
 pub async fn a_hot_row_that_failed_is_an_ordinary_one<B: Backend>(backend: &B) {
     let writer = Claimer::new(backend).await;
-    let (_, _) = write_one(backend, &writer.id).await;
+    let (id, _) = write_one(backend, &writer.id).await;
     let found = only(backend).await;
 
     let error = pillarbox::ErrorText::new("closed");
     let delay = Duration::ZERO;
     assert_eq!(writer.judge(&found, Verdict::Retry { delay, error }).await.len(), 1);
 
+    assert_eq!(status(backend, &id).await, Some(Status::Waiting));
+    promote_all(backend).await;
     let again = only(backend).await;
-    assert_eq!((again.status, again.attempts, again.lapsed), (Status::Waiting, 1, false));
+    assert_eq!((again.status, again.attempts, again.lapsed), (Status::New, 1, false));
     assert_eq!(again.due_in, Duration::ZERO);
 }
 

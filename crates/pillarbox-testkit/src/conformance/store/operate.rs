@@ -1,16 +1,16 @@
 //! Operate: what a human does about dead letters, and to which events it can be done.
 
 use pillarbox::store::{
-    Action, Changed, MAX_BATCH, Operated, Operation, Status, StoredEvent, Target,
+    Action, Before, Changed, MAX_BATCH, Operated, Operation, Status, StoredEvent, Target,
 };
-use pillarbox::{ErrorKind, EventId, Timestamp, Token, Verdict};
+use pillarbox::{ErrorKind, EventId, Seq, Timestamp, Token, Verdict};
 
 use super::audit::said;
 use crate::backend::Backend;
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{
     HOUR, Owner, dead, emit, emit_one, find, held, id_of, keyed, read_above, read_all, retry, row,
-    status,
+    status, stored,
 };
 
 /// Every action there is.
@@ -176,14 +176,14 @@ pub async fn a_skipped_event_frees_its_key<B: Backend>(backend: &B) {
     backend.age(&first, HOUR).await;
     let next = emit_one(backend, keyed("a")).await;
     let before = backend.store().event(&first).await.unwrap().unwrap();
-    assert!(row(&read_above(backend, before.seq).await, &next).behind);
+    assert_eq!(before_of(backend, before.seq, &next).await, Before::Waiting);
     assert!(Claimer::new(backend).await.claim().await.is_empty());
 
     backend.store().operate(&Operation::skip([first.clone()])).await.unwrap();
 
     let after = backend.store().event(&first).await.unwrap().unwrap();
     assert_eq!(plain(&after), StoredPlain { status: Status::Dead, ..plain(&before) });
-    assert!(!row(&read_above(backend, before.seq).await, &next).behind);
+    assert_eq!(before_of(backend, before.seq, &next).await, Before::Nothing);
     assert!(find(&read_all(backend).await, &first).is_none());
     assert_eq!(id_of(&Claimer::new(backend).await.claim().await[0]), &next);
 }
@@ -197,7 +197,7 @@ pub async fn a_discarded_event_frees_its_key_and_its_id<B: Backend>(backend: &B)
     backend.store().operate(&Operation::discard([first.clone()])).await.unwrap();
 
     assert!(backend.store().event(&first).await.unwrap().is_none());
-    assert!(!row(&read_above(backend, seq).await, &next).behind);
+    assert_eq!(before_of(backend, seq, &next).await, Before::Nothing);
     assert_eq!(id_of(&Claimer::new(backend).await.claim().await[0]), &next);
     let again = emit_one(backend, keyed("a").id(first.clone())).await;
     assert_eq!(status(backend, &again).await, Some(Status::New));
@@ -298,6 +298,13 @@ async fn changed<B: Backend>(backend: &B, action: Action) -> Vec<(Status, Option
     }
     assert_eq!(done.len(), changed.len());
     changed
+}
+
+/// What is before an event, read above this floor.
+async fn before_of<B: Backend>(backend: &B, floor: Seq, id: &EventId) -> Before {
+    let place = stored(backend, id).await.seq;
+    let rows = read_above(backend, floor).await;
+    rows.iter().find(|row| row.seq == place).expect("it is read").before
 }
 
 async fn token<B: Backend>(backend: &B, id: &EventId) -> Token {

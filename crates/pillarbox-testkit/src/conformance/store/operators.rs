@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all, join3, join5};
 use pillarbox::store::{
-    Action, FAILED_PERMANENT, List, Operation, Purge, SEND_FAILED, Settle, Status,
+    Action, Before, FAILED_PERMANENT, List, Operation, Pending, Promote, Purge, SEND_FAILED,
+    Settle, Status,
 };
 use pillarbox::{ErrorText, EventId, Result, Store, Verdict};
 use tokio::task::yield_now;
@@ -84,6 +85,8 @@ pub async fn operators_relays_and_upkeep_keep_out_of_each_others_way<B: Backend>
         let is_delivered = notes.delivered.contains(id);
         let is_legal = match (life, is_delivered) {
             (Life::New | Life::Retry, true) => matches!(state, None | Some(Status::Done)),
+            // A promotion leaves no trace.
+            (Life::Retry, false) => matches!(state, Some(Status::Waiting | Status::New)),
             (Life::Dead, false) => matches!(state, None | Some(Status::Dead)),
             (_, false) => state == life.state(),
             (Life::Dead | Life::Held | Life::Gone, true) => false,
@@ -152,6 +155,8 @@ async fn told<B: Backend>(backend: &B, id: &EventId) -> Life {
 async fn claims<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
     let claimer = Claimer::apart(backend).await;
     for round in 0..ROUNDS {
+        let promote = Promote { shards: claimer.shards.clone(), limit: 40 };
+        unless_busy(claimer.store.promote(&promote).await);
         let rows = unless_busy(claimer.store.claim(&claimer.wish(40)).await);
         yield_now().await;
         let verdicts = rows.iter().enumerate().map(|(n, row)| (row, verdict(n + round)));
@@ -170,8 +175,12 @@ async fn claims<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
 async fn reads<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
     let mut owner = Owner::of_all(backend).await;
     owner.store = store_apart(backend).await;
+    let shards: Vec<_> = owner.holdings.iter().map(|holding| holding.shard).collect();
     for round in 0..ROUNDS {
-        let rows: Vec<_> = owner.read().await.into_iter().take(40).collect();
+        let promote = Promote { shards: shards.clone(), limit: 40 };
+        unless_busy(owner.store.promote(&promote).await);
+        let can_start = |row: &Pending| row.before == Before::Nothing;
+        let rows: Vec<_> = owner.read().await.into_iter().filter(can_start).take(40).collect();
         yield_now().await;
         let settlements: Vec<_> = rows
             .iter()

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pillarbox::store::{Budget, KeyRead, Pending, Read, ReadKeys, ShardRead};
+use pillarbox::store::{Before, Budget, KeyRead, Pending, Read, ReadKeys, ShardRead};
 use pillarbox::{Envelope, EventId, Key, Outbox, Seq, ShardId, Verdict};
 
 use crate::backend::{Backend, Need, OwnTx, from_head};
+use crate::conformance::claimer::seqs;
 use crate::conformance::owner::{
-    ALL, HOUR, Owner, dead, emit, emit_one, find, free, held, id_of, keyed, read_above, read_all,
-    replay, retry, row, shards,
+    ALL, HOUR, Owner, dead, emit, emit_one, find, free, held, id_of, keyed, places, promote_all,
+    read_above, read_all, replay, retry, row, shards, stored,
 };
 use crate::run::lacks;
 
@@ -81,7 +82,9 @@ pub async fn keys_are_compared_byte_for_byte<B: Backend>(backend: &B) {
     let settled = owner.settle(others.map(|row| owner.settlement(row, Verdict::Done)).collect());
     assert_eq!(settled.await.applied.len(), keys.len() - 1);
     for row in read_above(backend, first).await {
-        assert_eq!(row.behind, row.key.as_deref() == Some("a"), "{:?}", row.key);
+        let is_a = row.key.as_deref() == Some("a");
+        let expected = if is_a { Before::Unread } else { Before::Nothing };
+        assert_eq!(row.before, expected, "{:?}", row.key);
     }
 }
 
@@ -101,7 +104,8 @@ pub async fn a_late_commit_is_read_from_the_head<B: Backend>(backend: &B) {
     assert_eq!(before.iter().map(id_of).collect::<Vec<_>>(), [&high]);
     assert_eq!(after.iter().map(id_of).collect::<Vec<_>>(), [&low, &high]);
     let above = read_above(backend, after[0].seq).await;
-    assert!(row(&above, &high).behind, "its key's older row waits at the floor");
+    assert_eq!(seqs(&above), places(backend, &[high]).await);
+    assert_eq!(above[0].before, Before::Unread, "its key's older row is at the floor");
 }
 
 /// Rows at or below the floor are not read.
@@ -117,39 +121,39 @@ pub async fn a_read_begins_above_its_floor<B: Backend>(backend: &B) {
 
 /// An older new row of the key at or below the floor holds the younger one back.
 pub async fn a_row_behind_a_new_one_of_its_key_says_so<B: Backend>(backend: &B) {
-    let (_, rows) = pair(backend, keyed("a"), None).await;
+    let rows = pair(backend, keyed("a"), None).await;
 
-    assert!(rows[0].behind);
+    assert_eq!(rows[0].before, Before::Unread);
 }
 
 /// An older row that is not due holds its key all the same.
 pub async fn a_row_behind_a_delayed_one_of_its_key_says_so<B: Backend>(backend: &B) {
-    let (_, rows) = pair(backend, keyed("a").deliver_after(HOUR), None).await;
+    let rows = pair(backend, keyed("a").deliver_after(HOUR), None).await;
 
-    assert!(rows[0].behind);
+    assert_eq!(rows[0].before, Before::Waiting);
 }
 
 /// An older row that waits for another try holds its key.
 pub async fn a_row_behind_a_retried_one_of_its_key_says_so<B: Backend>(backend: &B) {
-    let (_, rows) = pair(backend, keyed("a"), Some(retry(HOUR))).await;
+    let rows = pair(backend, keyed("a"), Some(retry(HOUR))).await;
 
-    assert!(rows[0].behind);
+    assert_eq!(rows[0].before, Before::Waiting);
 }
 
 /// An older row that was given up and held keeps its key waiting.
 pub async fn a_row_behind_a_held_one_of_its_key_says_so<B: Backend>(backend: &B) {
-    let (_, rows) = pair(backend, keyed("a"), Some(held())).await;
+    let rows = pair(backend, keyed("a"), Some(held())).await;
 
-    assert!(rows[0].behind);
+    assert_eq!(rows[0].before, Before::Waiting);
 }
 
 /// An older row that is done, deleted or dead blocks nobody.
 pub async fn a_row_behind_a_final_one_is_free<B: Backend>(backend: &B) {
     for verdict in [Verdict::Done, Verdict::Delete, dead()] {
-        let (younger, rows) = pair(backend, keyed("a"), Some(verdict.clone())).await;
-        assert!(!row(&rows, &younger).behind, "after {verdict:?}");
+        let rows = pair(backend, keyed("a"), Some(verdict.clone())).await;
+        assert_eq!(rows[0].before, Before::Nothing, "after {verdict:?}");
         let owner = Owner::of_all(backend).await;
-        owner.judge_id(&younger, Verdict::Delete).await;
+        owner.judge_id(id_of(&rows[0]), Verdict::Delete).await;
         owner.store.leave(&owner.id).await.unwrap();
     }
 }
@@ -163,44 +167,49 @@ pub async fn a_row_behind_another_key_is_free<B: Backend>(backend: &B) {
 
     let above = read_above(backend, floor.max().unwrap()).await;
 
-    assert!(!row(&above, &ids[100]).behind);
+    assert_eq!(row(&above, &ids[100]).before, Before::Nothing);
 }
 
 /// A row without a key waits for nobody, and nobody waits for it.
 pub async fn a_row_without_a_key_is_never_behind<B: Backend>(backend: &B) {
-    let (_, rows) = pair(backend, free(), None).await;
-    assert!(!rows[0].behind, "behind a row that has no key");
+    let rows = pair(backend, free(), None).await;
+    assert_eq!(rows[0].before, Before::Nothing, "behind a row that has no key");
 
     let ids = emit(backend, (0..5).map(|_| free())).await;
     let floor = row(&read_all(backend).await, &ids[0]).seq;
-    assert!(read_above(backend, floor).await.iter().all(|row| !row.behind));
+    let above = read_above(backend, floor).await;
+    assert!(above.iter().all(|row| row.before == Before::Nothing));
 }
 
 /// From the head, the order of the rows says it all.
 pub async fn a_row_read_from_the_head_is_not_behind<B: Backend>(backend: &B) {
     emit(backend, (0..5).map(|_| keyed("a"))).await;
 
-    assert!(read_all(backend).await.iter().all(|row| !row.behind));
+    assert!(read_all(backend).await.iter().all(|row| row.before == Before::Nothing));
 }
 
-/// `read_keys` gives the waiting rows of a key, due or not, held too, and no other's.
+/// `read_keys` gives the new rows of a key and no other's. Rows that wait or are held are left out,
+/// and what is behind them says so.
 pub async fn a_key_is_read_from_its_head<B: Backend>(backend: &B) {
     let mut envelopes = vec![keyed("a"), keyed("b"), keyed("a").deliver_after(HOUR), keyed("a")];
     envelopes.extend([keyed("a/1"), keyed("A"), free()]);
     let ids = emit(backend, envelopes).await;
+    let at = places(backend, &ids).await;
     let owner = Owner::of_all(backend).await;
     owner.judge_id(&ids[0], held()).await;
 
     let rows = read_key(backend, &ids[0], ALL).await;
-    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&ids[0], &ids[2], &ids[3]]);
+    assert_eq!(befores(&rows), [(at[3], Before::Waiting)]);
 
-    let store = backend.store();
-    replay(&*store, &ids[..1]).await;
+    replay(&*backend.store(), &ids[..1]).await;
+    let rows = read_key(backend, &ids[0], ALL).await;
+    assert_eq!(befores(&rows), [(at[0], Before::Nothing), (at[3], Before::Waiting)]);
+
     owner.judge_id(&ids[0], Verdict::Done).await;
-    let keys = vec![key_of(&rows[1])];
-    let rows =
-        store.read_keys(&ReadKeys { keys, limit: ALL, budget: Budget::unlimited() }).await.unwrap();
-    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&ids[2], &ids[3]]);
+    backend.age(&ids[2], HOUR).await;
+    promote_all(backend).await;
+    let rows = read_key(backend, &ids[0], ALL).await;
+    assert_eq!(befores(&rows), [(at[2], Before::Nothing), (at[3], Before::Nothing)]);
 }
 
 /// `read_keys` gives no more rows than asked for, the oldest first.
@@ -279,8 +288,9 @@ pub async fn a_crowd_is_read_by_pages_like_a_few<B: Backend>(backend: &B) {
             let above = all.iter().filter(|row| row.shard == shard && row.seq > floor).take(4);
             let expected: Vec<Seq> = above.map(|row| row.seq).collect();
             assert_eq!(page.iter().map(|row| row.seq).collect::<Vec<_>>(), expected, "{shard:?}");
-            let behind = |row: &Pending| all.iter().any(|o| o.key == row.key && o.seq <= floor);
-            assert!(page.iter().all(|row| row.behind == behind(row)), "above {floor:?}");
+            let is_below = |row: &Pending| all.iter().any(|o| o.key == row.key && o.seq <= floor);
+            let before = |row| if is_below(row) { Before::Unread } else { Before::Nothing };
+            assert!(page.iter().all(|row| row.before == before(row)), "above {floor:?}");
         }
     }
 }
@@ -304,14 +314,10 @@ pub async fn only_the_shards_asked_for_are_read<B: Backend>(backend: &B) {
     assert!(none.is_empty());
 }
 
-/// Emits an older event, settles it, emits a younger one of key `a`, and reads above the older.
-async fn pair<B: Backend>(
-    backend: &B,
-    older: Envelope,
-    verdict: Option<Verdict>,
-) -> (EventId, Vec<Pending>) {
+/// Emits an older event, settles it, emits a younger one of key `a`, and reads it above the older.
+async fn pair<B: Backend>(backend: &B, older: Envelope, verdict: Option<Verdict>) -> Vec<Pending> {
     let id = emit_one(backend, older).await;
-    let floor = row(&read_all(backend).await, &id).seq;
+    let floor = stored(backend, &id).await.seq;
     if let Some(verdict) = verdict {
         let owner = Owner::of_all(backend).await;
         owner.judge_id(&id, verdict).await;
@@ -319,13 +325,18 @@ async fn pair<B: Backend>(
     }
     let younger = emit_one(backend, keyed("a")).await;
     let rows = read_above(backend, floor).await;
-    assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&younger]);
-    (younger, rows)
+    assert_eq!(seqs(&rows), places(backend, &[younger]).await);
+    rows
 }
 
 async fn read_key<B: Backend>(backend: &B, id: &EventId, limit: u32) -> Vec<Pending> {
-    let keys = vec![key_of(row(&read_all(backend).await, id))];
+    let stored = stored(backend, id).await;
+    let keys = vec![KeyRead { shard: stored.shard, key: stored.key.unwrap().into() }];
     backend.store().read_keys(&ReadKeys { keys, limit, budget: Budget::unlimited() }).await.unwrap()
+}
+
+fn befores(rows: &[Pending]) -> Vec<(Seq, Before)> {
+    rows.iter().map(|row| (row.seq, row.before)).collect()
 }
 
 fn key_of(row: &Pending) -> KeyRead {

@@ -8,7 +8,8 @@ use pillarbox::{ErrorText, EventId, ShardId, Token, Verdict};
 use crate::backend::Backend;
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{
-    HOUR, Owner, dead, emit, emit_one, free, held, id_of, keyed, replay, retry, row, status,
+    HOUR, Owner, dead, emit, emit_one, free, held, id_of, keyed, promote_all, replay, retry, row,
+    status,
 };
 
 /// A delivered row is kept, marked and dated.
@@ -217,6 +218,7 @@ pub async fn a_verdict_ends_the_lease<B: Backend>(backend: &B) {
     let (first, other) = (Claimer::new(backend).await, Claimer::new(backend).await);
     let rows = first.claim().await;
     first.judge(&rows[0], retry(Duration::ZERO)).await;
+    promote_all(backend).await;
     let again = other.claim().await;
     assert_eq!(seqs(&again), seqs(&rows));
     assert!(first.renew(&again, HOUR).await.is_empty());
@@ -237,6 +239,7 @@ pub async fn a_verdict_through_the_shard_ends_the_lease<B: Backend>(backend: &B)
     owner.judge_id(&id, retry(Duration::ZERO)).await;
 
     assert!(claimer.judge(&rows[0], Verdict::Done).await.is_empty(), "it was decided since");
+    promote_all(backend).await;
     assert_eq!(seqs(&claimer.claim().await), seqs(&rows));
 }
 

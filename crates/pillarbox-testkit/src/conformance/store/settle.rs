@@ -2,12 +2,14 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use pillarbox::store::{Settled, Status, StoredEvent};
+use pillarbox::store::{Before, Settled, Status, StoredEvent};
 use pillarbox::{Clock, ErrorText, EventId, MAX_ERROR_TEXT, SystemClock, Token, Verdict};
 
 use crate::backend::Backend;
+use crate::conformance::claimer::seqs;
 use crate::conformance::owner::{
-    HOUR, Owner, dead, emit, emit_one, find, free, held, keyed, read_all, retry, row, status,
+    HOUR, Owner, dead, emit, emit_one, find, free, held, keyed, next_wait, places, read_all, retry,
+    row, status, stored,
 };
 
 /// A delivered row is kept, marked and dated, and is not read again.
@@ -37,10 +39,9 @@ pub async fn retry_counts_an_attempt_and_waits<B: Backend>(backend: &B) {
     assert_eq!((stored.status, stored.attempts), (Status::Waiting, 1));
     assert_eq!(stored.last_error.as_deref(), Some("socket closed"));
     assert_eq!(stored.done_at, None);
-    let rows = read_all(backend).await;
-    let due_in = row(&rows, &id).due_in;
+    let due_in = next_wait(backend).await;
     assert!(due_in > HOUR / 2 && due_in <= HOUR, "due in {due_in:?}");
-    assert_eq!((row(&rows, &id).status, row(&rows, &id).attempts), (Status::Waiting, 1));
+    assert!(find(&read_all(backend).await, &id).is_none(), "it waits");
 }
 
 /// A deferred row waits too, but its attempts stay.
@@ -51,8 +52,9 @@ pub async fn defer_waits_without_counting<B: Backend>(backend: &B) {
     let stored = stored.unwrap();
     assert_eq!((stored.status, stored.attempts), (Status::Waiting, 0));
     assert_eq!(stored.last_error.as_deref(), Some("bank is closed"));
-    let due_in = row(&read_all(backend).await, &id).due_in;
+    let due_in = next_wait(backend).await;
     assert!(due_in > HOUR / 2 && due_in <= HOUR, "due in {due_in:?}");
+    assert!(find(&read_all(backend).await, &id).is_none(), "it waits");
 }
 
 /// A deferral between two failures counts for nothing, and its cause is the last one.
@@ -91,6 +93,7 @@ pub async fn an_event_of_tomorrow_is_retried_like_any_other<B: Backend>(backend:
 
     owner.judge_id(&id, retry(Duration::ZERO)).await;
 
+    owner.promote().await;
     let rows = owner.read().await;
     assert_eq!(row(&rows, &id).due_in, Duration::ZERO);
     let event = row(&rows, &id).event().unwrap();
@@ -108,23 +111,27 @@ pub async fn dead_leaves_the_line<B: Backend>(backend: &B) {
     assert!(find(&read_all(backend).await, &id).is_none());
 }
 
-/// A held row is a dead letter that is still read, so that its key is seen to wait.
-pub async fn held_stays_in_the_line<B: Backend>(backend: &B) {
+/// A held row is a dead letter that is not read any more, and its key is seen to wait.
+pub async fn held_leaves_the_line_and_keeps_its_key<B: Backend>(backend: &B) {
     let (id, stored) = settled(backend, held()).await;
+    let next = emit_one(backend, keyed("a")).await;
 
     assert_eq!(stored.unwrap().status, Status::Held);
     let rows = read_all(backend).await;
-    assert_eq!(row(&rows, &id).status, Status::Held);
+    assert!(find(&rows, &id).is_none());
+    assert_eq!(seqs(&rows), places(backend, &[next]).await);
+    assert_eq!(rows[0].before, Before::Waiting);
 }
 
 /// A held row waits for a human: no verdict moves it, also with the right token.
 pub async fn a_held_row_takes_no_verdict<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&id, held()).await;
-    let rows = owner.read().await;
+    let mut read = row(&owner.read().await, &id).clone();
+    owner.judge(&read, held()).await;
+    read.token = stored(backend, &id).await.token;
 
-    let settled = owner.judge(row(&rows, &id), Verdict::Done).await;
+    let settled = owner.judge(&read, Verdict::Done).await;
 
     assert_eq!(settled, Settled::default());
     assert_eq!(status(backend, &id).await, Some(Status::Held));

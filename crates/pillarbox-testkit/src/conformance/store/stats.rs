@@ -5,7 +5,7 @@ use pillarbox::store::Stats;
 
 use crate::backend::Backend;
 use crate::conformance::owner::{
-    HOUR, Owner, dead, emit, emit_one, free, held, keyed, retry, shards,
+    HOUR, Owner, dead, emit, emit_due, emit_one, free, held, keyed, promote_all, retry, row, shards,
 };
 
 /// Nothing there, nothing counted, no lag.
@@ -71,4 +71,36 @@ pub async fn due_events_are_counted<B: Backend>(backend: &B) {
 
     assert_eq!(store.count_due(&all).await.unwrap(), 4);
     assert_eq!(store.count_due(&[]).await.unwrap(), 0);
+}
+
+/// What waited and is due counts, though nobody has promoted it; so does it when somebody has.
+pub async fn what_has_come_due_is_counted<B: Backend>(backend: &B) {
+    let store = backend.store();
+    let all = shards(&*store).await;
+    emit_due(backend, [keyed("a"), keyed("b"), free()]).await;
+    emit(backend, [free(), free().deliver_after(HOUR)]).await;
+    assert_eq!(store.count_due(&all).await.unwrap(), 4);
+
+    promote_all(backend).await;
+
+    assert_eq!(store.count_due(&all).await.unwrap(), 4);
+    assert_eq!(store.count_due(&[]).await.unwrap(), 0);
+}
+
+/// A new row behind one that waits or is held does not count, wherever the one that waits is.
+pub async fn what_is_behind_a_waiting_row_is_not_counted<B: Backend>(backend: &B) {
+    let store = backend.store();
+    let all = shards(&*store).await;
+    let delayed = keyed("a").deliver_after(HOUR);
+    emit(backend, [keyed("a"), delayed, keyed("a"), keyed("a")]).await;
+    let ids = emit(backend, ["b", "b", "b"].map(keyed)).await;
+    let owner = Owner::of_all(backend).await;
+    let rows = owner.read().await;
+    owner.judge(row(&rows, &ids[1]), held()).await;
+    let early = emit_one(backend, free()).await;
+
+    assert_eq!(store.count_due(&all).await.unwrap(), 3, "two heads, and what has no key");
+    backend.make_early(&early, HOUR).await;
+    let due = store.count_due(&all).await.unwrap();
+    assert!(due <= 2, "{due} of which one is early");
 }

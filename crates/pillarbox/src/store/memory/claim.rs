@@ -22,10 +22,11 @@ impl State {
         let mut claimed = Vec::new();
         for (_, _, seq) in due {
             if let Some(event) = self.events.get_mut(&seq) {
+                let is_early = event.is_early(now);
                 let had_one = event.lease.replace((claim.owner.clone(), until)).is_some();
                 let lapsed = had_one || event.crashes > 0;
                 event.advance();
-                claimed.push(Pending { lapsed, ..event.pending(seq, now) });
+                claimed.push(Pending { is_early, lapsed, ..event.pending(seq, now) });
             }
         }
         self.within(claimed, &claim.budget, limit, |_| 0)

@@ -1,7 +1,7 @@
 //! How much there is of what in the memory store.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 
 use super::event::Event;
 use super::state::State;
@@ -27,14 +27,15 @@ impl State {
     }
 
     pub(super) fn count_due(&self, shards: &[ShardId], now: Timestamp) -> u64 {
-        let mut heads: HashMap<&str, bool> = HashMap::new();
+        let mut blocked: HashSet<&str> = HashSet::new();
         let mut due = 0;
         for event in self.events.values().filter(|event| event.is_pending()) {
-            let is_free = event.is_free(now);
-            let waits = event.status == Status::Held || event.available_at > now;
-            let is_blocked =
-                event.key.as_deref().is_some_and(|key| *heads.entry(key).or_insert(waits));
-            due += u64::from(is_free && !is_blocked && shards.contains(&event.shard));
+            let key = event.key.as_deref();
+            let is_blocked = key.is_some_and(|key| blocked.contains(key));
+            due += u64::from(event.is_free(now) && !is_blocked && shards.contains(&event.shard));
+            if matches!(event.status, Status::Waiting | Status::Held) {
+                blocked.extend(key);
+            }
         }
         due.min(u64::from(MAX_DUE))
     }

@@ -83,7 +83,7 @@ impl Event {
     }
 
     /// Whether it is written as new, and its time has not come.
-    fn is_early(&self, now: Timestamp) -> bool {
+    pub(super) fn is_early(&self, now: Timestamp) -> bool {
         self.status == Status::New && self.available_at > now && !self.is_leased(now)
     }
 
