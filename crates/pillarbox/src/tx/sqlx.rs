@@ -16,9 +16,10 @@ use sqlx::{Connection as _, Database, Transaction};
 pub use self::open::SqlxTx;
 use self::private::Required;
 use super::{Accept, Accepted, Hot, Insert, Place, Tx};
-use crate::envelope::{Envelope, Payload};
+use crate::envelope::{Delivery, Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::event::Key;
+use crate::store::Status;
 
 /// A database whose sqlx transactions take events with them. Implemented here only.
 pub trait Dialect: Database + private::Statements {}
@@ -192,6 +193,16 @@ fn lease<'a>(insert: &Insert<'a>, envelope: &Envelope) -> Option<Hot<'a>> {
 
 fn token(insert: &Insert<'_>, envelope: &Envelope) -> i32 {
     lease(insert, envelope).map_or(0, |_| Hot::TOKEN.0)
+}
+
+/// New, or waiting where the event is delayed.
+fn status(envelope: &Envelope) -> i16 {
+    let is_delayed = match envelope.delivery() {
+        Delivery::AtOnce => false,
+        Delivery::At(_) => true,
+        Delivery::After(delay) => !delay.is_zero(),
+    };
+    if is_delayed { Status::Waiting.code() } else { Status::New.code() }
 }
 
 /// What is asked about the rows that an insert writes.

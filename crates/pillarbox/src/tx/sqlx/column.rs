@@ -1,11 +1,12 @@
 //! Which columns an insert names: those that its events need, since the table itself knows the rest.
 //!
-//! Most events need five or six of the sixteen, and a database takes as long for a null as for a
+//! Most events need five or six of the seventeen, and a database takes as long for a null as for a
 //! value. An application has few kinds of events, so that there are few texts to keep prepared.
 
-use super::partition_key;
+use super::{partition_key, status};
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::event::AggregateType;
+use crate::store::Status;
 use crate::table::Tables;
 use crate::tx::{Hot, Insert};
 
@@ -27,6 +28,7 @@ pub(super) enum Column {
     LockedBy,
     LockedUntil,
     LockToken,
+    Status,
     /// This one and the next are generated columns, except on PostgreSQL.
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "the table computes it"))]
     OrderingKey,
@@ -35,7 +37,7 @@ pub(super) enum Column {
 }
 
 impl Column {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::EventId,
         Self::EventType,
         Self::EventVersion,
@@ -52,6 +54,7 @@ impl Column {
         Self::LockedBy,
         Self::LockedUntil,
         Self::LockToken,
+        Self::Status,
     ];
 
     /// Those that at least one of the events needs.
@@ -97,6 +100,7 @@ impl Column {
             Self::LockedBy => "locked_by",
             Self::LockedUntil => "locked_until",
             Self::LockToken => "lock_token",
+            Self::Status => "status",
             Self::OrderingKey => "ordering_key",
             Self::Shard => "shard",
         }
@@ -118,6 +122,7 @@ impl Column {
             Self::OccurredAt => event.moment().is_some(),
             Self::AvailableAt => event.delivery() != Delivery::AtOnce,
             Self::LockedBy | Self::LockedUntil | Self::LockToken => is_hot && Hot::takes(event),
+            Self::Status => status(event) != Status::New.code(),
             Self::OrderingKey => event.is_ordered(),
             Self::Shard => true,
         }
@@ -160,6 +165,15 @@ mod tests {
             Column::insert(&Tables::new(TablePrefix::new("eu_").unwrap()), &columns),
             "insert into eu_outbox_event (event_id, event_type, payload) "
         );
+    }
+
+    #[test]
+    fn an_event_waits_where_it_is_delayed() {
+        let at_once = plain().deliver_after(Duration::ZERO);
+        let later = plain().deliver_after(Duration::from_secs(1));
+
+        assert!(!needed_by(&[plain(), at_once], None).contains(&Column::Status));
+        assert!(needed_by(&[plain(), later], None).contains(&Column::Status));
     }
 
     #[test]
