@@ -136,12 +136,7 @@ impl Look<'_> {
         self.found.extend(free.map(candidate));
     }
 
-    async fn heads(
-        &mut self,
-        shards: &[ShardId],
-        after: &str,
-        most: usize,
-    ) -> Result<HeadsPage> {
+    async fn heads(&mut self, shards: &[ShardId], after: &str, most: usize) -> Result<HeadsPage> {
         let rows = self.rows(sql::LOOK_HEADS, shards, Some(after), most).await?;
         let mut heads: Vec<Head> = rows.iter().map(Head::from_row).collect::<Result<_, _>>()?;
         heads.sort_unstable_by(|one, other| (one.1, &one.2).cmp(&(other.1, &other.2)));

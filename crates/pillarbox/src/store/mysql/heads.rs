@@ -32,11 +32,7 @@ pub(super) async fn read_heads(store: &MysqlStore, read: &ReadHeads) -> Result<H
     Ok(Heads::of(read, rows, newest))
 }
 
-async fn newest(
-    store: &MysqlStore,
-    tx: &mut PooledTx<MySql>,
-    shard: ShardId,
-) -> SqlxResult<Seq> {
+async fn newest(store: &MysqlStore, tx: &mut PooledTx<MySql>, shard: ShardId) -> SqlxResult<Seq> {
     let newest = sqlx::query_scalar(store.sql(sql::NEWEST)).bind(shard.0);
     let newest: Option<i64> = newest.fetch_optional(&mut **tx).await?;
     Ok(newest.map_or(Seq::START, Seq))

@@ -77,7 +77,8 @@ const HOT: &[Hot] = &[
     (admin::LOOK_ANY, &["500", "0"], &[SEQ]),
     (admin::STATS, &[], &[READY]),
     (admin::SHARD_STATS, &[], &[READY, KEY]),
-    (admin::TYPE_STATS, &["100"], &[READY]),
+    // It sorts the types, not the rows.
+    (admin::TYPE_STATS, &["100"], &["range, sorted: true"]),
     (DEAD_LETTERS_PAGE, &[], &[READY]),
 ];
 

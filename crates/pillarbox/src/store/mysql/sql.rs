@@ -48,13 +48,10 @@ macro_rules! event_columns {
 /// The oldest row of its key with this status. With the key in its order, for MySQL would sort the
 /// whole key by `seq` alone.
 macro_rules! oldest_of_key {
-    ($column:literal, $status:literal) => {
+    ($status:literal) => {
         concat!(
             "(
-        select ",
-            $column,
-            "
-        from {p}outbox_event o force index ({p}outbox_event_key)
+        select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
         where o.status = ",
             $status,
             " and o.shard = e.shard and o.pending_key = e.ordering_key
@@ -70,10 +67,10 @@ macro_rules! is_blocked {
     () => {
         concat!(
             "coalesce(",
-            oldest_of_key!("o.seq", "2"),
+            oldest_of_key!("2"),
             " < e.seq, false)
     or coalesce(",
-            oldest_of_key!("o.seq", "4"),
+            oldest_of_key!("4"),
             " < e.seq, false)"
         )
     };
@@ -218,7 +215,7 @@ pub(super) const READ: &str = concat!(
     is_blocked!(),
     " as is_blocked,
     case when ? then ",
-    oldest_of_key!("o.seq", "0"),
+    oldest_of_key!("0"),
     " end as head, ",
     event_columns!(),
     "

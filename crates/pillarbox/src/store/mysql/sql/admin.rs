@@ -159,28 +159,29 @@ where status in (0, 2, 3, 4)"
 pub(in super::super) const COUNT_DONE: &str =
     "select count(*) from {p}outbox_event force index ({p}outbox_event_ready) where status = 1";
 
+/// Counted in the order of the indexes; of a shard and a status there is one count.
 pub(in super::super) const SHARD_STATS: &str = "
 select
     s.shard, s.owner, s.epoch,
-    coalesce(o.new, 0) as new, coalesce(o.waiting, 0) as waiting, coalesce(h.held, 0) as held,
-    timestampdiff(microsecond, o.oldest, utc_timestamp(6)) as oldest_lag
+    coalesce(max(case c.status when 0 then c.events end), 0) as new,
+    coalesce(max(case c.status when 2 then c.events end), 0) as waiting,
+    coalesce(max(case c.status when 4 then c.events end), 0) as held,
+    timestampdiff(microsecond, min(c.oldest), utc_timestamp(6)) as oldest_lag
 from {p}outbox_shard s
 left join (
     select
-        pending_shard as shard,
-        count(case status when 0 then 1 end) as new,
-        count(case status when 2 then 1 end) as waiting,
-        min(case when available_at <= utc_timestamp(6) then available_at end) as oldest
-    from {p}outbox_event force index ({p}outbox_event_ready)
-    where status in (0, 2)
-    group by pending_shard
-) o on o.shard = s.shard
-left join (
-    select shard, count(*) as held
-    from {p}outbox_event force index ({p}outbox_event_key)
-    where status = 4
-    group by shard
-) h on h.shard = s.shard
+        e.status, e.pending_shard as shard, count(*) as events,
+        min(case when e.available_at <= utc_timestamp(6) then e.available_at end) as oldest
+    from {p}outbox_event e force index ({p}outbox_event_ready)
+    where e.status in (0, 2)
+    group by e.status, e.pending_shard
+    union all
+    select e.status, e.shard, count(*), null
+    from {p}outbox_event e force index ({p}outbox_event_key)
+    where e.status = 4
+    group by e.status, e.shard
+) c on c.shard = s.shard
+group by s.shard, s.owner, s.epoch
 order by s.shard";
 
 pub(in super::super) const TYPE_STATS: &str = "

@@ -76,20 +76,6 @@ straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.sha
 for update skip locked"
 );
 
-/// No older row of the key waits for an operator, and the oldest that waits for its time is due.
-macro_rules! is_next {
-    () => {
-        concat!(
-            "coalesce(",
-            oldest_of_key!("o.seq", "4"),
-            " >= e.seq, true)
-    and coalesce(",
-            oldest_of_key!("o.seq >= e.seq or o.available_at <= utc_timestamp(6)", "2"),
-            ", true)"
-        )
-    };
-}
-
 /// Rows that a relay could deliver now, among so many new ones; `{shards}` stands for one mark per shard.
 pub(in super::super) const COUNT_DUE: &str = concat!(
     "
@@ -103,8 +89,9 @@ straight_join {p}outbox_event e force index (primary) on e.seq = n.seq
 where ",
     free!(),
     " and e.available_at <= utc_timestamp(6)
-    and ",
-    is_next!()
+    and not (",
+    is_blocked!(),
+    ")"
 );
 
 /// Rows that it could make new and deliver then, among so many whose time has come.
@@ -117,8 +104,9 @@ from (
     limit ?
 ) n
 straight_join {p}outbox_event e force index (primary) on e.seq = n.seq
-where ",
-    is_next!()
+where not (",
+    is_blocked!(),
+    ")"
 );
 
 /// Locks candidates one by one until there are enough; `skip locked` lets claims pass each other.
