@@ -46,11 +46,14 @@ create table if not exists {p}outbox_event (
     locked_by varchar(36) character set ascii collate ascii_bin,
     locked_until datetime(6),
     lock_token int not null default 0,
-    -- There are no partial indexes. These three are null where a row needs no place among those of
-    -- its shard, of its time, or of its key.
+    -- There are no partial indexes. Shard and key are null where a row needs no place among theirs.
     pending_shard smallint generated always as (case when status in (0, 2) then shard end) stored,
-    moment datetime(6) generated always as
-        (case when status = 2 then available_at when status in (1, 3, 4) then done_at end) stored,
+    -- The same for all new rows, and not null: a row that grows has its page written anew.
+    moment datetime(6) generated always as (case
+        when status = 0 then timestamp '1970-01-01 00:00:00'
+        when status = 2 then available_at
+        else done_at
+    end) stored,
     pending_key varchar(256) generated always as
         (case when status in (0, 2, 4) then ordering_key end) stored,
     unique key {p}outbox_event_id (event_id),

@@ -4,7 +4,8 @@
 //! JSON array of arrays, since there are no arrays to bind; `straight_join` makes them drive, so
 //! that rows are found by primary key and locked in the order of the list. `force index` stands
 //! where the planner was seen to go another way: through the primary key to find what is pending
-//! of a key, or with a filter by another index, whose rows it would lock as well.
+//! of a key, or with a filter by another index, whose rows it would lock as well. New rows all have
+//! the same `moment`: it is named for the index, in which `seq` stands behind it.
 
 pub(super) mod admin;
 pub(super) mod claim;
@@ -61,8 +62,8 @@ macro_rules! oldest_of_key {
     };
 }
 
-/// Whether an older row of the key of `e` waits for its time or for an operator: one look each, for a
-/// range of two statuses would be looked through anew for each row.
+/// Whether an older row of the key of `e` waits for its time or for an operator: one look each, for
+/// a range of two statuses would be looked through anew for each row.
 macro_rules! is_blocked {
     () => {
         concat!(
@@ -156,9 +157,9 @@ pub(super) const AHEAD: &str = concat!(
     ")"
 );
 
-/// Their leases on rows were written by the same clock; rows that wait have none. Walks over all new
-/// rows, and runs only where there is such an owner. A row that somebody has locked does not hold the
-/// takeover up.
+/// Their leases on rows were written by the same clock; rows that wait have none. Walks over all
+/// new rows, and runs only where there is such an owner. A row that somebody has locked does not hold
+/// the takeover up.
 pub(super) const ROWS_AHEAD: &str = "
 select seq from {p}outbox_event force index ({p}outbox_event_ready)
 where status = 0 and json_contains(?, json_quote(locked_by))
@@ -207,8 +208,9 @@ pub(super) const RELEASE_ALL: &str =
 pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner = ?";
 
 /// `{ranges}` stands for one RANGE per shard: one look at one table, however many shards there are.
-/// What comes before a row is asked in the same snapshot; which new row of its key is the oldest, above
-/// a floor only. The order is the index's: with what is the same for all rows in it, MariaDB sorts.
+/// What comes before a row is asked in the same snapshot; which new row of its key is the oldest,
+/// above a floor only. The order is the index's: with what is the same for all rows in it, MariaDB
+/// sorts.
 pub(super) const READ: &str = concat!(
     "select ",
     pending_columns!(),
@@ -220,7 +222,7 @@ pub(super) const READ: &str = concat!(
     event_columns!(),
     "
 from {p}outbox_event e force index ({p}outbox_event_ready)
-where e.status = 0 and e.moment is null and ({ranges})
+where e.status = 0 and e.moment = timestamp '1970-01-01 00:00:00' and ({ranges})
 order by e.pending_shard, e.seq
 limit ?"
 );
@@ -231,7 +233,8 @@ pub(super) const RANGE: &str = "(e.pending_shard = ? and e.seq > ? and e.seq <= 
 /// UNION ALL.
 pub(super) const READ_END: &str = "
 (select e.pending_shard, e.seq from {p}outbox_event e force index ({p}outbox_event_ready)
-where e.status = 0 and e.pending_shard = ? and e.moment is null and e.seq > ?
+where e.status = 0 and e.pending_shard = ? and e.moment = timestamp '1970-01-01 00:00:00'
+  and e.seq > ?
 order by e.seq
 limit 1 offset ?)";
 
@@ -253,7 +256,7 @@ limit ?)"
 /// The newest new row of a shard.
 pub(super) const NEWEST: &str = "
 select e.seq from {p}outbox_event e force index ({p}outbox_event_ready)
-where e.status = 0 and e.pending_shard = ? and e.moment is null
+where e.status = 0 and e.pending_shard = ? and e.moment = timestamp '1970-01-01 00:00:00'
 order by e.seq desc
 limit 1";
 

@@ -17,7 +17,7 @@ pub(in super::super) const LOOK: &str = concat!(
     "
 select e.seq, e.shard
 from {p}outbox_event e force index ({p}outbox_event_ready)
-where e.pending_shard in ({shards}) and e.moment is null and ",
+where e.pending_shard in ({shards}) and e.moment = timestamp '1970-01-01 00:00:00' and ",
     free!(),
     "
 order by e.pending_shard, e.seq
@@ -36,8 +36,8 @@ where e.shard in ({shards}) and e.pending_key is null and ",
 limit ?"
 );
 
-/// The heads of the keys after one, among so many rows, whether they can be had or not. What is behind
-/// the last one of these is passed by with the next look, as in [`super::HEADS`].
+/// The heads of the keys after one, among so many rows, whether they can be had or not. What is
+/// behind the last one of these is passed by with the next look, as in [`super::HEADS`].
 pub(in super::super) const LOOK_HEADS: &str = concat!(
     "
 select h.seq, h.shard, h.head_of, h.passed, ",
@@ -76,13 +76,15 @@ straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.sha
 for update skip locked"
 );
 
-/// Rows that a relay could deliver now, among so many new ones; `{shards}` stands for one mark per shard.
+/// Rows that a relay could deliver now, among so many new ones; `{shards}` stands for one mark per
+/// shard.
 pub(in super::super) const COUNT_DUE: &str = concat!(
     "
 select count(*)
 from (
     select k.seq from {p}outbox_event k force index ({p}outbox_event_ready)
-    where k.status = 0 and k.pending_shard in ({shards}) and k.moment is null
+    where k.status = 0 and k.pending_shard in ({shards})
+      and k.moment = timestamp '1970-01-01 00:00:00'
     limit ?
 ) n
 straight_join {p}outbox_event e force index (primary) on e.seq = n.seq

@@ -2,8 +2,8 @@
 
 use super::rows;
 
-/// When the next waiting row of each of these shards is due: one look for each, which a GROUP BY would
-/// be free to make a walk.
+/// When the next waiting row of each of these shards is due: one look for each, which a GROUP BY
+/// would be free to make a walk.
 pub(in super::super) const NEXT_DUE: &str = "
 select n.shard, coalesce(timestampdiff(microsecond, utc_timestamp(6), n.moment), 0) as due_in
 from (
@@ -16,8 +16,8 @@ from (
 ) n
 where n.moment is not null";
 
-/// Finds waiting rows of a shard whose time has come, without a lock; several stand in one statement,
-/// joined by UNION ALL.
+/// Finds waiting rows of a shard whose time has come, without a lock; several stand in one
+/// statement, joined by UNION ALL.
 pub(in super::super) const LOOK_DUE: &str = "
 (select e.moment, e.seq from {p}outbox_event e force index ({p}outbox_event_ready)
 where e.status = 2 and e.pending_shard = ? and e.moment <= utc_timestamp(6)
