@@ -112,8 +112,8 @@ async fn leave_what_waits(place: &Place, claim: ClaimMode) {
     assert!(hears.try_recv().is_err(), "the others wait");
     assert_eq!(summary, CLEAN, "nothing of that is due");
     for (id, status) in ids.iter().zip([
-        Status::New,
-        Status::New,
+        Status::Waiting,
+        Status::Waiting,
         Status::New,
         Status::Waiting,
         Status::New,

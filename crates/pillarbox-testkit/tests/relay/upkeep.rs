@@ -161,7 +161,7 @@ pub(crate) async fn gauges_say_how_much_there_is(place: &Place) {
 
     let expected = Gauges {
         pending: 3,
-        waiting: 0,
+        waiting: 1,
         dead: 1,
         held_keys: 1,
         oldest_lag: Duration::ZERO,
