@@ -1,5 +1,5 @@
-//! Every hot statement's plan, read from the server with a million done rows in the table; and how many
-//! rows statements look at that must not walk over what waits.
+//! Every hot statement's plan, read from the server with a million done rows in the table; and how
+//! many rows statements look at that must not walk over what waits.
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlPool, Row as _};
