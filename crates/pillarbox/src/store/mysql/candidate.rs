@@ -30,8 +30,8 @@ pub(super) async fn candidates(store: &MysqlStore, claim: &Claim) -> Result<Vec<
     Ok(found.into_iter().map(|candidate| candidate.seq).collect())
 }
 
-/// As many rows as one look for heads in all shards passes by: entries of the index, for little more
-/// than a round trip costs.
+/// As many rows as one look for heads in all shards passes by: entries of the index, for little
+/// more than a round trip costs.
 const WIDE: usize = 1000;
 
 struct Candidate {

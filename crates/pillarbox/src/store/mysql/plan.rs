@@ -1,5 +1,5 @@
-//! Every hot statement's plan, read from the server with a million done rows in the table; and how many
-//! rows statements look at that must not walk over what waits.
+//! Every hot statement's plan, read from the server with a million done rows in the table; and how
+//! many rows statements look at that must not walk over what waits.
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlPool, Row as _};
@@ -111,6 +111,10 @@ const BOUNDED: &[(&str, &[&str], u64)] = &[
 /// How many rows are behind the key's head.
 const TAIL: u32 = 20_000;
 
+/// Lets a statement count that far.
+const DEEP: &str = "set @deep = 1 /*!80003 , session cte_max_recursion_depth = 1000000 */
+    /*M!100300 , session max_recursive_iterations = 1000000 */";
+
 #[tokio::test]
 async fn what_waits_costs_reads_and_claims_nothing() {
     let Some(url) = server() else { return };
@@ -214,6 +218,7 @@ impl Place {
     }
 
     async fn fill_with_waiting(&self) {
+        self.run(DEEP).await;
         for (delay, rows, keys) in [(1, 1, "'tail'"), (0, TAIL, "'tail'"), (1, TAIL, "n")] {
             let rows = format!(
                 "insert into outbox_event (event_type, payload, partition_key, available_at)
@@ -221,7 +226,6 @@ impl Place {
                 select 'order.placed', '{{}}', {keys}, utc_timestamp(6) + interval {delay} day
                 from n"
             );
-            self.run("set session max_recursive_iterations = 1000000").await;
             self.run(&rows).await;
         }
         self.run("analyze table outbox_event").await;

@@ -31,8 +31,8 @@ struct Range {
 /// What fills a statement up: no row is of this shard.
 const NONE: Range = Range { shard: ShardId(-1), floor: Seq::START, end: Seq::START };
 
-/// Nearly always few rows are there, and one statement has them all. In a crowd each shard gets its own
-/// page, and its end is found first, in the same snapshot.
+/// Nearly always few rows are there, and one statement has them all. In a crowd each shard gets its
+/// own page, and its end is found first, in the same snapshot.
 pub(super) async fn read(store: &MysqlStore, read: &Read) -> Result<Vec<Pending>> {
     let whole =
         |want: &ShardRead| Range { shard: want.shard, floor: want.floor, end: Seq(i64::MAX) };

@@ -158,8 +158,8 @@ pub(super) const AHEAD: &str = concat!(
 );
 
 /// Their leases on rows were written by the same clock; rows that wait have none. Walks over all
-/// new rows, and runs only where there is such an owner. A row that somebody has locked does not hold
-/// the takeover up.
+/// new rows, and runs only where there is such an owner. A row that somebody has locked does not
+/// hold the takeover up.
 pub(super) const ROWS_AHEAD: &str = "
 select seq from {p}outbox_event force index ({p}outbox_event_ready)
 where status = 0 and json_contains(?, json_quote(locked_by))

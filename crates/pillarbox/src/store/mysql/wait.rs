@@ -53,8 +53,8 @@ fn soonest(waits: &[(ShardId, Duration)]) -> Option<Duration> {
     waits.iter().map(|(_, wait)| *wait).min()
 }
 
-/// Those that have been due for longest; of each shard no more than twice its share, so that the look
-/// stays as small as the limit, however many shards there are.
+/// Those that have been due for longest; of each shard no more than twice its share, so that the
+/// look stays as small as the limit, however many shards there are.
 async fn find(store: &MysqlStore, shards: &[ShardId], limit: usize) -> Result<Vec<i64>> {
     let share = (2 * limit.div_ceil(shards.len())).max(FEW).min(limit);
     let part = store.tables.render(sql::LOOK_DUE);
