@@ -33,10 +33,11 @@ create table if not exists {p}outbox_event (
     payload_bytes longblob,
     content_type varchar(128),
     headers longtext,
-    status smallint not null default 0,
     attempts int not null default 0,
     crashes int not null default 0,
     available_at datetime(6) not null default (utc_timestamp(6)),
+    -- Below the column that its default reads, as MySQL wants it.
+    status smallint not null default (case when available_at > utc_timestamp(6) then 2 else 0 end),
     occurred_at datetime(6) not null default (utc_timestamp(6)),
     created_at datetime(6) not null default (utc_timestamp(6)),
     done_at datetime(6),
@@ -45,17 +46,19 @@ create table if not exists {p}outbox_event (
     locked_by varchar(36) character set ascii collate ascii_bin,
     locked_until datetime(6),
     lock_token int not null default 0,
-    -- There are no partial indexes: these two are null as soon as a row waits no more, so that the
-    -- cost of a read does not grow with the rows that are kept.
-    pending_shard smallint generated always as (case when status in (0, 2, 4) then shard end) stored,
+    -- There are no partial indexes. These three are null where a row needs no place among those of
+    -- its shard, of its time, or of its key.
+    pending_shard smallint generated always as (case when status in (0, 2) then shard end) stored,
+    moment datetime(6) generated always as
+        (case when status = 2 then available_at when status in (1, 3, 4) then done_at end) stored,
     pending_key varchar(256) generated always as
         (case when status in (0, 2, 4) then ordering_key end) stored,
     unique key {p}outbox_event_id (event_id),
-    key {p}outbox_event_pending (pending_shard, seq),
-    -- From the head of one key to the head of the next; rows without a key stand together.
-    key {p}outbox_event_key (pending_shard, pending_key, seq),
-    -- For purge and for the dead letters.
-    key {p}outbox_event_final (status, done_at),
+    -- New rows by shard and `seq`, waiting rows by shard and due time, final and held ones by the
+    -- time they became so. `available_at` stands behind `seq` for gauges, which need no row then.
+    key {p}outbox_event_ready (status, pending_shard, moment, seq, available_at),
+    -- From the head of one key to the head of the next; new rows without a key stand together.
+    key {p}outbox_event_key (status, shard, pending_key, seq),
     constraint {p}outbox_event_has_type check (char_length(event_type) > 0),
     constraint {p}outbox_event_has_version check (event_version > 0),
     constraint {p}outbox_event_has_aggregate check (char_length(aggregate_type) > 0),

@@ -3,6 +3,7 @@
 mod admin;
 mod candidate;
 mod claim;
+mod heads;
 mod lease;
 mod migrate;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod server;
 mod settle;
 mod sql;
 mod stats;
+mod wait;
 
 use std::sync::{Arc, atomic::AtomicBool};
 use std::{fmt, time::Duration};
@@ -22,9 +24,10 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor as _, MySql,
 
 use self::server::Accepts;
 use super::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Filter, Holding, Join, Layout, Lease, List,
-    Member, Mode, Operated, Operation, Pending, Purge, Read, ReadKeys, RenewRows, Renewal,
-    RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent, Suspects, Take,
+    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
+    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
+    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent,
+    Suspects, Take,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -256,6 +259,18 @@ impl Store for MysqlStore {
 
     async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
         read::read_keys(self, read).await
+    }
+
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
+        heads::read_heads(self, read).await
+    }
+
+    async fn promote(&self, promote: &Promote) -> Result<Due> {
+        wait::promote(self, promote).await
+    }
+
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
+        wait::postpone(self, rows).await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<Settled> {

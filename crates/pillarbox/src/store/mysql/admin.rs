@@ -20,8 +20,8 @@ use crate::store::{
 pub(super) async fn dead_letters(store: &MysqlStore, list: &List) -> Result<Vec<DeadLetter>> {
     let limit = i64::try_from(list.rows()).unwrap_or(i64::MAX);
     let order = match list.direction {
-        Direction::NewestFirst => " order by e.done_at desc, e.seq desc limit ",
-        Direction::OldestFirst => " order by e.done_at, e.seq limit ",
+        Direction::NewestFirst => " order by e.moment desc, e.seq desc limit ",
+        Direction::OldestFirst => " order by e.moment, e.seq limit ",
     };
     let mut query = QueryBuilder::<MySql>::new(&*store.tables.render(sql::DEAD_LETTERS));
     for (at, status) in [Status::Dead, Status::Held].into_iter().enumerate() {
@@ -45,8 +45,8 @@ fn beyond(query: &mut QueryBuilder<MySql>, list: &List) {
         Direction::NewestFirst => (" <= ", " < "),
         Direction::OldestFirst => (" >= ", " > "),
     };
-    query.push(" and e.done_at").push(not_before).push_bind(datetime(after.at));
-    query.push(" and (e.done_at").push(before).push_bind(datetime(after.at));
+    query.push(" and e.moment").push(not_before).push_bind(datetime(after.at));
+    query.push(" and (e.moment").push(before).push_bind(datetime(after.at));
     query.push(" or e.seq").push(before).push_bind(after.seq.0).push(")");
 }
 
@@ -79,10 +79,10 @@ fn narrow(query: &mut QueryBuilder<MySql>, filter: &Filter) {
         query.push(" and locate(").push_bind(part.clone()).push(", e.last_error) > 0");
     }
     if let Some(since) = filter.since {
-        query.push(" and e.done_at >= ").push_bind(datetime(since));
+        query.push(" and e.moment >= ").push_bind(datetime(since));
     }
     if let Some(until) = filter.until {
-        query.push(" and e.done_at < ").push_bind(datetime(until));
+        query.push(" and e.moment < ").push_bind(datetime(until));
     }
 }
 

@@ -30,6 +30,10 @@ pub(super) async fn candidates(store: &MysqlStore, claim: &Claim) -> Result<Vec<
     Ok(found.into_iter().map(|candidate| candidate.seq).collect())
 }
 
+/// As many rows as one look for heads in all shards passes by: entries of the index, for little more
+/// than a round trip costs.
+const WIDE: usize = 1000;
+
 struct Candidate {
     seq: i64,
     shard: i16,
@@ -53,7 +57,14 @@ struct Look<'a> {
 }
 
 /// A row of LOOK_HEADS.
-type Head = (i64, i16, String, bool);
+type Head = (i64, i16, String, i64, bool);
+
+/// Heads of keys among so many rows as one look passes by.
+struct HeadsPage {
+    heads: Vec<Head>,
+    /// Whether there may be more.
+    is_full: bool,
+}
 
 impl Look<'_> {
     fn most(&self) -> usize {
@@ -71,17 +82,14 @@ impl Look<'_> {
             self.look(sql::LOOK, &claim.shards, most).await?;
             return Ok(self.found.len() < most);
         }
-        let heads = self.heads(&claim.shards, "", most).await?;
-        if heads.len() >= most {
+        let page = self.heads(&claim.shards, "", WIDE.max(most)).await?;
+        if page.is_full {
             return Ok(false);
         }
         let first = claim.shards.first().map(|shard| shard.0);
         let after = claim.after.as_deref().unwrap_or_default();
-        self.add(
-            heads
-                .into_iter()
-                .filter(|(_, shard, key, _)| Some(*shard) != first || key.as_str() > after),
-        );
+        let heads = page.heads.into_iter();
+        self.add(heads.filter(|(_, shard, key, ..)| Some(*shard) != first || key.as_str() > after));
         let keyed = self.found.len();
         self.look(sql::LOOK_KEYLESS, &claim.shards, most).await?;
         Ok(self.found.len() - keyed < most)
@@ -109,15 +117,13 @@ impl Look<'_> {
 
     /// Page by page, for heads that cannot be had fill pages too.
     async fn key_by_key(&mut self, shard: &[ShardId], mut after: String) -> Result<()> {
-        let page = self.most();
         while self.left() > 0 {
-            let heads = self.heads(shard, &after, page).await?;
-            let is_last = heads.len() < page;
-            if let Some((_, _, key, _)) = heads.last() {
+            let page = self.heads(shard, &after, self.most()).await?;
+            if let Some((_, _, key, ..)) = page.heads.last() {
                 after.clone_from(key);
             }
-            self.add(heads);
-            if is_last {
+            self.add(page.heads);
+            if !page.is_full {
                 break;
             }
         }
@@ -125,14 +131,17 @@ impl Look<'_> {
     }
 
     fn add(&mut self, heads: impl IntoIterator<Item = Head>) {
-        let due = heads.into_iter().filter(|(.., is_due)| *is_due);
-        let candidate = |(seq, shard, key, _)| Candidate { seq, shard, key: Some(key) };
-        self.found.extend(due.map(candidate));
+        let free = heads.into_iter().filter(|(.., is_free)| *is_free);
+        let candidate = |(seq, shard, key, ..): Head| Candidate { seq, shard, key: Some(key) };
+        self.found.extend(free.map(candidate));
     }
 
-    async fn heads(&mut self, shards: &[ShardId], after: &str, most: usize) -> Result<Vec<Head>> {
+    async fn heads(&mut self, shards: &[ShardId], after: &str, most: usize) -> Result<HeadsPage> {
         let rows = self.rows(sql::LOOK_HEADS, shards, Some(after), most).await?;
-        Ok(rows.iter().map(Head::from_row).collect::<Result<_, _>>()?)
+        let mut heads: Vec<Head> = rows.iter().map(Head::from_row).collect::<Result<_, _>>()?;
+        heads.sort_unstable_by(|one, other| (one.1, &one.2).cmp(&(other.1, &other.2)));
+        let passed: i64 = heads.iter().map(|(.., passed, _)| *passed).sum();
+        Ok(HeadsPage { heads, is_full: usize::try_from(passed).is_ok_and(|it| it >= most) })
     }
 
     async fn look(&mut self, text: &'static str, shards: &[ShardId], most: usize) -> Result<()> {

@@ -1,9 +1,9 @@
-//! Row claims: due rows under a lease of their own.
+//! Row claims: new rows under a lease of their own.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, MySql};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection};
 
 use super::MysqlStore;
 use super::candidate::candidates;
@@ -82,20 +82,38 @@ pub(super) async fn locked(store: &MysqlStore, rows: &[RowLease]) -> Result<Vec<
 }
 
 pub(super) async fn count_due(store: &MysqlStore, shards: &[ShardId]) -> Result<u64> {
+    if shards.is_empty() {
+        return Ok(0);
+    }
+    let mut call = store.call().await?;
+    let count = async {
+        let new = count_among(store, &mut call, sql::COUNT_DUE, shards).await?;
+        let waited = count_among(store, &mut call, sql::COUNT_WAITED, shards).await?;
+        Ok((new + waited).min(u64::from(MAX_DUE)))
+    };
+    let count = count.await;
+    call.end();
+    count
+}
+
+async fn count_among(
+    store: &MysqlStore,
+    connection: &mut MySqlConnection,
+    text: &'static str,
+    shards: &[ShardId],
+) -> Result<u64> {
     let (marks, shards) = parts("?", ", ", shards, ShardId(-1));
-    let text = store.tables.render(sql::COUNT_DUE).replace("{shards}", &marks);
+    let text = store.tables.render(text).replace("{shards}", &marks);
     let mut query = sqlx::query_scalar(AssertSqlSafe(text));
     for shard in shards {
         query = query.bind(shard.0);
     }
-    let mut call = store.call().await?;
-    let count = query.bind(i64::from(MAX_DUE)).fetch_one(&mut *call).await;
-    call.end();
+    let count = query.bind(i64::from(MAX_DUE)).fetch_one(connection).await;
     Ok(count.map(i64::unsigned_abs)?)
 }
 
 /// Locks those of the rows that no other transaction has locked.
-async fn unlocked(
+pub(super) async fn unlocked(
     store: &MysqlStore,
     tx: &mut PooledTx<MySql>,
     rows: &[RowLease],
@@ -195,7 +213,7 @@ impl<'a> From<&'a RowVerdict> for Line<'a> {
 
 /// Rows and tokens as the statements unpack them; in order of `seq`, as everyone who locks rows, so
 /// that none waits in a circle.
-fn list(rows: &[RowLease]) -> String {
+pub(super) fn list(rows: &[RowLease]) -> String {
     let mut rows = rows.to_vec();
     rows.sort_unstable_by_key(|row| row.seq);
     let list: Value = rows.iter().map(|row| json!([row.shard.0, row.seq.0, row.token.0])).collect();

@@ -1,9 +1,10 @@
-//! Every hot statement's plan, read from the server with a million done rows in the table.
+//! Every hot statement's plan, read from the server with a million done rows in the table; and how many
+//! rows statements look at that must not walk over what waits.
 
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlPool, Row as _};
 
-use super::sql::{self, admin, claim};
+use super::sql::{self, admin, claim, wait};
 use super::{MysqlStore, read};
 use crate::id::OwnerId;
 use crate::store::Store as _;
@@ -11,9 +12,8 @@ use crate::store::Store as _;
 /// Doubled this often from a thousand.
 const DOUBLED: u32 = 10;
 
-const PENDING: &str = "outbox_event_pending";
+const READY: &str = "outbox_event_ready";
 const KEY: &str = "outbox_event_key";
-const FINAL: &str = "outbox_event_final";
 const ID: &str = "outbox_event_id";
 const SEQ: &str = "PRIMARY";
 
@@ -21,6 +21,7 @@ const ROWS: &str = "'[[3, 1024001, 0], [3, 1024002, 0]]'";
 const VERDICTS: &str = "'[[3, 1024001, 0, 1, 0, 0, null, null]]'";
 const SEQS: &str = "'[1024001, 1024002]'";
 const IDS: &str = "'[\"a\", \"b\"]'";
+const SHARDS: &str = "'[3, 4]'";
 const OWNER: &str = "'01ARZ3NDEKTSV4RRFFQ69G5FAV'";
 
 /// A statement as it is run: its text, what is bound, and the indexes it finds events by.
@@ -30,23 +31,34 @@ const HOT: &[Hot] = &[
     (
         sql::READ,
         &["0", "9", "9", "9", "3", "0", "9999999", "4", "0", "9999999", "501"],
-        &[PENDING, KEY],
+        &[READY, KEY],
     ),
     (
         sql::READ,
         &["1", "9", "9", "9", "3", "1025000", "9999999", "4", "7", "1024500", "501"],
-        &[PENDING, KEY],
+        &[READY, KEY],
     ),
-    (sql::READ_END, &["3", "1025000", "31"], &[PENDING]),
+    (sql::READ_END, &["3", "1025000", "31"], &[READY]),
     (sql::READ_KEY, &["9", "9", "9", "3", "'key-1'", "100"], &[KEY]),
+    (sql::NEWEST, &["3"], &[READY]),
+    (sql::HEADS, &["3", "'key-1'", "100"], &[KEY]),
+    (sql::HEADS_KEYLESS, &["3", "0", "9999999", "100"], &[KEY]),
+    (sql::READ_HEADS, &["9", "9", "9", SEQS], &[SEQ, KEY]),
+    (wait::NEXT_DUE, &[SHARDS], &[READY]),
+    (wait::LOOK_DUE, &["3", "100"], &[READY]),
+    (wait::PROMOTE_PICK, &[SEQS], &[SEQ]),
+    (wait::PROMOTE, &[SEQS], &[SEQ]),
+    (wait::POSTPONE, &[ROWS], &[SEQ]),
     (sql::READ_CONTENT, &["9", "9", "9", "'[[3, 1024001], [3, 1024002]]'"], &[SEQ]),
     (sql::SETTLE_PICK, &[ROWS], &[SEQ]),
     (sql::SETTLE_DELETE, &[ROWS], &[SEQ]),
     (sql::SETTLE_MARK, &[VERDICTS], &[SEQ]),
     (sql::AUDIT_FAILURES, &[ROWS], &[SEQ]),
-    (claim::LOOK, &["3", "4", "100"], &[PENDING]),
+    (claim::LOOK, &["3", "4", "100"], &[READY]),
     (claim::LOOK_KEYLESS, &["3", "4", "100"], &[KEY]),
     (claim::LOOK_HEADS, &["3", "4", "''", "100"], &[KEY, SEQ]),
+    (claim::COUNT_DUE, &["3", "4", "100000"], &[READY, KEY, SEQ]),
+    (claim::COUNT_WAITED, &["3", "4", "100000"], &[READY, KEY, SEQ]),
     (claim::CLAIM_PICK, &["9", "9", "9", SEQS, "100"], &[SEQ]),
     (claim::CLAIM, &[SEQS, OWNER, "15000000"], &[SEQ]),
     (claim::RENEW_ROWS, &[ROWS, OWNER, "15000000"], &[SEQ]),
@@ -60,13 +72,60 @@ const HOT: &[Hot] = &[
     (admin::PICK, &[SEQS], &[SEQ]),
     (admin::REPLAY, &[SEQS], &[SEQ]),
     (admin::DISCARD, &[SEQS], &[SEQ]),
-    (admin::LOOK_FINAL, &["1", "0", "500"], &[FINAL]),
+    (admin::LOOK_FINAL, &["1", "0", "500"], &[READY]),
     (admin::PURGE_FINAL, &[SEQS, "1", "0"], &[SEQ]),
     (admin::LOOK_ANY, &["500", "0"], &[SEQ]),
-    (admin::STATS, &[], &[PENDING, FINAL]),
-    (admin::SHARD_STATS, &[], &[PENDING]),
-    (admin::TYPE_STATS, &["100"], &[PENDING, FINAL]),
+    (admin::STATS, &[], &[READY]),
+    (admin::SHARD_STATS, &[], &[READY, KEY]),
+    // It sorts the types, not the rows.
+    (admin::TYPE_STATS, &["100"], &["range, sorted: true"]),
+    (DEAD_LETTERS_PAGE, &[], &[READY]),
 ];
+
+/// A part of a page as it is put together, with its order.
+const DEAD_LETTERS_PAGE: &str = "
+select e.seq from {p}outbox_event e force index ({p}outbox_event_ready)
+where e.pending_shard is null and e.status = 3 and e.moment <= utc_timestamp(6)
+    and (e.moment < utc_timestamp(6) or e.seq < 9) order by e.moment desc, e.seq desc limit 100";
+
+/// Statements that run all the time, and as many rows as they may look at beside a key whose head
+/// waits for tomorrow before [`TAIL`] new rows, and as many other rows that wait for tomorrow.
+const BOUNDED: &[(&str, &[&str], u64)] = &[
+    // For each row of the page itself, its place in the order, and three looks at its key.
+    (sql::READ, &["1", "9", "9", "9", "3", "0", "9999999", "4", "0", "9999999", "31"], 31 * 5),
+    (sql::READ_END, &["{shard}", "0", "31"], 40),
+    (sql::NEWEST, &["{shard}"], 5),
+    (sql::READ_KEY, &["9", "9", "9", "{shard}", "'tail'", "30"], 30 * 4),
+    (sql::HEADS, &["{shard}", "''", "30"], 30 * 4),
+    (sql::HEADS, &["{shard}", "'tail'", "30"], 30 * 4),
+    (sql::HEADS_KEYLESS, &["{shard}", "0", "9999999", "30"], 40),
+    (wait::NEXT_DUE, &[SHARDS], 20),
+    (wait::LOOK_DUE, &["{shard}", "30"], 5),
+    (claim::LOOK, &["{shard}", "-1", "30"], 40),
+    (claim::LOOK_KEYLESS, &["{shard}", "-1", "30"], 40),
+    (claim::LOOK_HEADS, &["{shard}", "-1", "''", "30"], 30 * 4),
+    (claim::COUNT_DUE, &["{shard}", "-1", "30"], 30 * 6),
+    (claim::COUNT_WAITED, &["{shard}", "-1", "30"], 5),
+];
+
+/// How many rows are behind the key's head.
+const TAIL: u32 = 20_000;
+
+#[tokio::test]
+async fn what_waits_costs_reads_and_claims_nothing() {
+    let Some(url) = server() else { return };
+    let place = Place::open(&url).await;
+    place.fill_with_waiting().await;
+    let shard = place.number("select shard from outbox_event where partition_key = 'tail' limit 1");
+    let shard = shard.await.to_string();
+
+    for (statement, bound, most) in BOUNDED {
+        let bound: Vec<_> = bound.iter().map(|value| value.replace("{shard}", &shard)).collect();
+        let looks = place.looks_of(statement, &bound).await;
+        assert!(looks <= *most, "{looks} looks at rows\n{statement}\n{bound:?}");
+    }
+    place.close().await;
+}
 
 #[tokio::test]
 async fn hot_statements_go_by_an_index_beside_a_million_done_rows() {
@@ -154,27 +213,48 @@ impl Place {
         }
     }
 
+    async fn fill_with_waiting(&self) {
+        for (delay, rows, keys) in [(1, 1, "'tail'"), (0, TAIL, "'tail'"), (1, TAIL, "n")] {
+            let rows = format!(
+                "insert into outbox_event (event_type, payload, partition_key, available_at)
+                with recursive n (n) as (select 1 union all select n + 1 from n where n < {rows})
+                select 'order.placed', '{{}}', {keys}, utc_timestamp(6) + interval {delay} day
+                from n"
+            );
+            self.run("set session max_recursive_iterations = 1000000").await;
+            self.run(&rows).await;
+        }
+        self.run("analyze table outbox_event").await;
+    }
+
+    async fn number(&self, statement: &str) -> i64 {
+        let row = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
+        row.fetch_one(&self.pool).await.unwrap().try_get_unchecked(0).unwrap()
+    }
+
+    /// At how many rows a statement looks, as the storage engine counts them.
+    async fn looks_of(&self, statement: &'static str, bound: &[String]) -> u64 {
+        self.run("flush status").await;
+        self.run(&self.filled(statement, bound)).await;
+        let counts = "show session status like 'Handler_read%'";
+        let counts = sqlx::raw_sql(counts).fetch_all(&self.pool).await.unwrap();
+        let count = |row: &MySqlRow| row.try_get_unchecked::<String, _>(1).unwrap();
+        counts.iter().map(|row| count(row).parse::<u64>().unwrap()).sum()
+    }
+
     async fn run(&self, statement: &str) {
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&self.pool).await.unwrap();
     }
 
     /// The index, or the kind of scan, by which each step finds events.
     async fn indexes_of(&self, statement: &'static str, bound: &[&str]) -> Vec<String> {
-        let ranges = [sql::RANGE; 2].join(" or ");
-        let text = self.store.tables.render(statement);
-        let text = text.replace("{ranges}", &ranges).replace("{shards}", "?, ?");
-        let mut parts = text.split('?');
-        let mut explain = format!("explain format = traditional {}", parts.next().unwrap());
-        for (part, value) in parts.zip(bound) {
-            explain += value;
-            explain += part;
-        }
+        let explain = format!("explain format = traditional {}", self.filled(statement, bound));
         let steps = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&self.pool).await.unwrap();
         let mut used = Vec::new();
         for step in steps {
             let text = |column| step.try_get_unchecked::<Option<String>, _>(column).unwrap();
             let table = text("table").unwrap_or_default();
-            if !["e", "o", "outbox_event"].contains(&table.as_str()) {
+            if !["e", "k", "o", "outbox_event"].contains(&table.as_str()) {
                 continue;
             }
             let sorted = text("Extra").is_some_and(|extra| extra.contains("filesort"));
@@ -183,6 +263,20 @@ impl Place {
             used.push(key.unwrap_or(format!("{kind}, sorted: {sorted}")));
         }
         used
+    }
+
+    /// With these values in place of its marks.
+    fn filled(&self, statement: &'static str, bound: &[impl AsRef<str>]) -> String {
+        let ranges = [sql::RANGE; 2].join(" or ");
+        let text = self.store.tables.render(statement);
+        let text = text.replace("{ranges}", &ranges).replace("{shards}", "?, ?");
+        let mut parts = text.split('?');
+        let mut filled = parts.next().unwrap().to_owned();
+        for (part, value) in parts.zip(bound) {
+            filled += value.as_ref();
+            filled += part;
+        }
+        filled
     }
 
     async fn close(self) {

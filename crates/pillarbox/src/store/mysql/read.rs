@@ -1,4 +1,4 @@
-//! Pending rows, read without a write: the shard's lease says whose they are.
+//! New rows, read without a write: the shard's lease says whose they are.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::pooled::PooledTx;
 use crate::store::content::{Fit, fill, opened};
-use crate::store::{Content, KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
+use crate::store::{Before, Content, KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
 
 /// As many rows as are read at once without asking where each shard's page ends.
 const FEW: u32 = 500;
@@ -31,7 +31,7 @@ struct Range {
 /// What fills a statement up: no row is of this shard.
 const NONE: Range = Range { shard: ShardId(-1), floor: Seq::START, end: Seq::START };
 
-/// Nearly always few rows wait, and one statement has them all. In a crowd each shard gets its own
+/// Nearly always few rows are there, and one statement has them all. In a crowd each shard gets its own
 /// page, and its end is found first, in the same snapshot.
 pub(super) async fn read(store: &MysqlStore, read: &Read) -> Result<Vec<Pending>> {
     let whole =
@@ -83,7 +83,7 @@ async fn few_rows(
 }
 
 /// Reads take no locks, so that this isolation stops nobody.
-const SNAPSHOT: &str =
+pub(super) const SNAPSHOT: &str =
     "set transaction isolation level repeatable read; start transaction read only";
 
 async fn rows(
@@ -106,7 +106,10 @@ async fn rows(
         let mut pending = pending(&row)?;
         let head: Option<i64> = row.try_get("head")?;
         let floor = ranges.iter().find(|range| range.shard == pending.shard);
-        pending.behind = floor.is_some_and(|it| head.is_some_and(|head| head <= it.floor.0));
+        let is_unread = floor.is_some_and(|it| head.is_some_and(|head| head <= it.floor.0));
+        if is_unread && pending.before == Before::Nothing {
+            pending.before = Before::Unread;
+        }
         found.push(pending);
     }
     Ok(found)
@@ -211,6 +214,7 @@ pub(super) async fn fetch(
 }
 
 pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
+    let is_blocked = row.try_get("is_blocked")?;
     Ok(Pending {
         seq: Seq(row.try_get("seq")?),
         shard: ShardId(row.try_get("shard")?),
@@ -219,8 +223,9 @@ pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
         status: status(row)?,
         attempts: attempts(row)?,
         due_in: from_micros(row.try_get("due_in")?),
+        is_early: row.try_get("is_early")?,
         lapsed: row.try_get("lapsed")?,
-        behind: false,
+        before: if is_blocked { Before::Waiting } else { Before::Nothing },
         content: content(row)?,
     })
 }

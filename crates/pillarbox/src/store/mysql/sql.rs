@@ -8,8 +8,9 @@
 
 pub(super) mod admin;
 pub(super) mod claim;
+pub(super) mod wait;
 
-/// What a row is read with, apart from the head of its key. A date that is none is due.
+/// What a row is read with, apart from what comes before it. A date that is none is due.
 macro_rules! pending_columns {
     () => {
         pending_columns!("coalesce(e.locked_until <= utc_timestamp(6), false)")
@@ -19,6 +20,8 @@ macro_rules! pending_columns {
             "e.seq, e.shard, e.ordering_key, e.lock_token, e.status, e.attempts,
     coalesce(timestampdiff(microsecond, utc_timestamp(6),
         greatest(e.available_at, coalesce(e.locked_until, e.available_at))), 0) as due_in,
+    e.status = 0 and e.available_at > utc_timestamp(6)
+        and (e.locked_until is null or e.locked_until < utc_timestamp(6)) as is_early,
     ",
             $lapsed,
             " as lapsed, "
@@ -42,7 +45,38 @@ macro_rules! event_columns {
     };
 }
 
-pub(super) use {event_columns, pending_columns};
+/// The oldest row of its key with this status. With the key in its order, for MySQL would sort the
+/// whole key by `seq` alone.
+macro_rules! oldest_of_key {
+    ($status:literal) => {
+        concat!(
+            "(
+        select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
+        where o.status = ",
+            $status,
+            " and o.shard = e.shard and o.pending_key = e.ordering_key
+        order by o.status, o.shard, o.pending_key, o.seq
+        limit 1)"
+        )
+    };
+}
+
+/// Whether an older row of the key of `e` waits for its time or for an operator: one look each, for a
+/// range of two statuses would be looked through anew for each row.
+macro_rules! is_blocked {
+    () => {
+        concat!(
+            "coalesce(",
+            oldest_of_key!("2"),
+            " < e.seq, false)
+    or coalesce(",
+            oldest_of_key!("4"),
+            " < e.seq, false)"
+        )
+    };
+}
+
+pub(super) use {event_columns, is_blocked, oldest_of_key, pending_columns};
 
 /// Owners that are alive. A lease that ends later than twice its length from now was written by a
 /// clock that was ahead, and would keep its shards from everybody for as long. Twice, so that a
@@ -122,11 +156,12 @@ pub(super) const AHEAD: &str = concat!(
     ")"
 );
 
-/// Their leases on rows were written by the same clock. Walks over all that is pending, and runs
-/// only where there is such an owner. A row that somebody has locked does not hold the takeover up.
+/// Their leases on rows were written by the same clock; rows that wait have none. Walks over all new
+/// rows, and runs only where there is such an owner. A row that somebody has locked does not hold the
+/// takeover up.
 pub(super) const ROWS_AHEAD: &str = "
-select seq from {p}outbox_event force index ({p}outbox_event_pending)
-where pending_shard is not null and json_contains(?, json_quote(locked_by))
+select seq from {p}outbox_event force index ({p}outbox_event_ready)
+where status = 0 and json_contains(?, json_quote(locked_by))
 for update skip locked";
 
 pub(super) const END_ROW_LEASES: &str = "
@@ -172,21 +207,20 @@ pub(super) const RELEASE_ALL: &str =
 pub(super) const REMOVE_OWNER: &str = "delete from {p}outbox_owner where owner = ?";
 
 /// `{ranges}` stands for one RANGE per shard: one look at one table, however many shards there are.
-/// Not-due and held rows come too: the head of a key counts whether it is due or not. Which one
-/// that is, is asked for above a floor only, in the same snapshot; with the key in its order, for
-/// MySQL would sort the whole key by `seq` alone.
+/// What comes before a row is asked in the same snapshot; which new row of its key is the oldest, above
+/// a floor only. The order is the index's: with what is the same for all rows in it, MariaDB sorts.
 pub(super) const READ: &str = concat!(
     "select ",
     pending_columns!(),
-    "case when ? then (
-        select o.seq from {p}outbox_event o force index ({p}outbox_event_key)
-        where o.pending_shard = e.shard and o.pending_key = e.ordering_key
-        order by o.pending_shard, o.pending_key, o.seq
-        limit 1) end as head, ",
+    is_blocked!(),
+    " as is_blocked,
+    case when ? then ",
+    oldest_of_key!("0"),
+    " end as head, ",
     event_columns!(),
     "
-from {p}outbox_event e force index ({p}outbox_event_pending)
-where {ranges}
+from {p}outbox_event e force index ({p}outbox_event_ready)
+where e.status = 0 and e.moment is null and ({ranges})
 order by e.pending_shard, e.seq
 limit ?"
 );
@@ -196,23 +230,65 @@ pub(super) const RANGE: &str = "(e.pending_shard = ? and e.seq > ? and e.seq <= 
 /// Where a shard's page ends, if it has that many rows; several stand in one statement, joined by
 /// UNION ALL.
 pub(super) const READ_END: &str = "
-(select e.shard, e.seq from {p}outbox_event e force index ({p}outbox_event_pending)
-where e.pending_shard = ? and e.seq > ?
+(select e.pending_shard, e.seq from {p}outbox_event e force index ({p}outbox_event_ready)
+where e.status = 0 and e.pending_shard = ? and e.moment is null and e.seq > ?
 order by e.seq
 limit 1 offset ?)";
 
-/// The rows of a key; several stand in one statement, joined by UNION ALL.
+/// The new rows of a key; several stand in one statement, joined by UNION ALL.
 pub(super) const READ_KEY: &str = concat!(
     "
 (select ",
     pending_columns!(),
-    "null as head, ",
+    is_blocked!(),
+    " as is_blocked, ",
     event_columns!(),
     "
 from {p}outbox_event e force index ({p}outbox_event_key)
-where e.pending_shard = ? and e.pending_key = ?
+where e.status = 0 and e.shard = ? and e.pending_key = ?
 order by e.seq
 limit ?)"
+);
+
+/// The newest new row of a shard.
+pub(super) const NEWEST: &str = "
+select e.seq from {p}outbox_event e force index ({p}outbox_event_ready)
+where e.status = 0 and e.pending_shard = ? and e.moment is null
+order by e.seq desc
+limit 1";
+
+/// The oldest new row of each key behind a key, among so many rows. What is behind the last one of
+/// these is passed by with the next look: a GROUP BY without a limit would be free to walk over all
+/// rows of a key, and does where most keys have few.
+pub(super) const HEADS: &str = "
+select min(k.seq), k.pending_key, count(*)
+from (
+    select k.seq, k.pending_key
+    from {p}outbox_event k force index ({p}outbox_event_key)
+    where k.status = 0 and k.shard = ? and k.pending_key > ?
+    order by k.pending_key, k.seq
+    limit ?
+) k
+group by k.pending_key
+order by k.pending_key";
+
+/// New rows without a key.
+pub(super) const HEADS_KEYLESS: &str = "
+select k.seq from {p}outbox_event k force index ({p}outbox_event_key)
+where k.status = 0 and k.shard = ? and k.pending_key is null and k.seq > ? and k.seq <= ?
+order by k.seq
+limit ?";
+
+/// Rows that were found in the same snapshot.
+pub(super) const READ_HEADS: &str = concat!(
+    "select ",
+    pending_columns!(),
+    is_blocked!(),
+    " as is_blocked, ",
+    event_columns!(),
+    "
+from json_table(?, '$[*]' columns (seq bigint path '$')) v
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq"
 );
 
 /// Rows that a read left without content.
@@ -222,7 +298,7 @@ pub(super) const READ_CONTENT: &str = concat!(
     "
 from json_table(?, '$[*]' columns (shard smallint path '$[0]', seq bigint path '$[1]')) v
 straight_join {p}outbox_event e force index (primary)
-    on e.seq = v.seq and e.shard = v.shard and e.status in (0, 2, 4)"
+    on e.seq = v.seq and e.shard = v.shard and e.status = 0"
 );
 
 /// The fence is a lock, not a look: a takeover waits for the end of this transaction, and this

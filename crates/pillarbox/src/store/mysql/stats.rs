@@ -16,7 +16,7 @@ pub(super) async fn stats(store: &MysqlStore) -> Result<Stats> {
     let row = row?;
     Ok(Stats {
         new: count(&row, "new")?,
-        retry: count(&row, "retry")?,
+        waiting: count(&row, "waiting")?,
         held: count(&row, "held")?,
         dead: count(&row, "dead")?,
         oldest_lag: row.try_get::<Option<i64>, _>("oldest_lag")?.map(from_micros),
@@ -54,7 +54,7 @@ fn shard_stats(row: &MySqlRow) -> Result<ShardStats> {
         owner: owner.map(OwnerId::stored),
         epoch: Epoch(row.try_get("epoch")?),
         new: count(row, "new")?,
-        retry: count(row, "retry")?,
+        waiting: count(row, "waiting")?,
         held: count(row, "held")?,
         oldest_lag: row.try_get::<Option<i64>, _>("oldest_lag")?.map(from_micros),
     })
@@ -64,7 +64,7 @@ fn type_stats(row: &MySqlRow) -> Result<TypeStats> {
     Ok(TypeStats {
         event_type: row.try_get("event_type")?,
         new: count(row, "new")?,
-        retry: count(row, "retry")?,
+        waiting: count(row, "waiting")?,
         held: count(row, "held")?,
         dead: count(row, "dead")?,
     })

@@ -11,7 +11,8 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 use super::column::Column;
 use super::private::{Required, Statements};
 use super::{
-    Asked, bytes, chunks, duplicate, ended, lease, no_places, partition_key, places_of, token,
+    Asked, bytes, chunks, duplicate, ended, lease, no_places, partition_key, places_of, status,
+    token,
 };
 use crate::clock::{Timestamp, micros};
 use crate::envelope::{Delivery, Envelope};
@@ -281,6 +282,7 @@ fn push(
             .push_bind_unseparated(lease(insert, event).map(|hot| micros(hot.length)))
             .push_unseparated(" microsecond"),
         Column::LockToken => row.push_bind(token(insert, event)),
+        Column::Status => row.push_bind(status(event)),
         // The table computes these two.
         Column::OrderingKey | Column::Shard => row,
     };

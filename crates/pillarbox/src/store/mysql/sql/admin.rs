@@ -18,12 +18,15 @@ pub(in super::super) const DEAD_LETTERS_ON_PAGE: &str = "
 ) page
 straight_join {p}outbox_event e force index (primary) on e.seq = page.seq";
 
-/// The page of one status, in the order of the index; both statuses stand in one statement.
+/// The page of one status, in the order of the index; both statuses stand in one statement. What is
+/// final or held stands under no shard there, so that it is in order of time.
 pub(in super::super) const DEAD_LETTERS_PART: &str = "
-(select e.seq from {p}outbox_event e force index ({p}outbox_event_final) where e.status = ";
+(select e.seq from {p}outbox_event e force index ({p}outbox_event_ready)
+where e.pending_shard is null and e.status = ";
 
-pub(in super::super) const COUNT_DEAD: &str =
-    "select count(*) from {p}outbox_event e where e.status in (3, 4)";
+pub(in super::super) const COUNT_DEAD: &str = "
+select count(*) from {p}outbox_event e force index ({p}outbox_event_ready)
+where e.pending_shard is null and e.status in (3, 4)";
 
 /// Where events are, without a lock: they are locked in order of `seq` then, so that neither
 /// operators nor upkeep wait for each other in a circle.
@@ -86,9 +89,9 @@ limit ?";
 
 /// What is final and old, without a lock: the rows are locked by their places then.
 pub(in super::super) const LOOK_FINAL: &str = "
-select seq from {p}outbox_event force index ({p}outbox_event_final)
-where status = ? and done_at < utc_timestamp(6) - interval ? microsecond
-order by done_at
+select seq from {p}outbox_event force index ({p}outbox_event_ready)
+where status = ? and pending_shard is null and moment < utc_timestamp(6) - interval ? microsecond
+order by moment
 limit ?";
 
 /// Status and age stand on the DELETE too: a row replayed after the look stays.
@@ -130,16 +133,17 @@ pub(in super::super) const PURGE_ANY: &str = concat!(
 where coalesce(e.done_at, e.created_at) < utc_timestamp(6) - interval ? microsecond"
 );
 
+/// Walks over entries of the index only.
 pub(in super::super) const STATS: &str = concat!(
     "
 select
     count(case status when 0 then 1 end) as new,
-    count(case status when 2 then 1 end) as retry,
+    count(case status when 2 then 1 end) as waiting,
     count(case status when 4 then 1 end) as held,
     timestampdiff(microsecond,
         min(case when status in (0, 2) and available_at <= utc_timestamp(6) then available_at end),
         utc_timestamp(6)) as oldest_lag,
-    (select count(*) from {p}outbox_event where status = 3) as dead,
+    count(case status when 3 then 1 end) as dead,
     (select count(*) from {p}outbox_owner where ",
     alive!(),
     ") as owners,
@@ -148,25 +152,35 @@ select
     alive!(),
     "
     ) as owned_shards
-from {p}outbox_event force index ({p}outbox_event_pending)
-where pending_shard is not null"
+from {p}outbox_event force index ({p}outbox_event_ready)
+where status in (0, 2, 3, 4)"
 );
 
 pub(in super::super) const COUNT_DONE: &str =
-    "select count(*) from {p}outbox_event where status = 1";
+    "select count(*) from {p}outbox_event force index ({p}outbox_event_ready) where status = 1";
 
+/// Counted in the order of the indexes; of a shard and a status there is one count.
 pub(in super::super) const SHARD_STATS: &str = "
 select
     s.shard, s.owner, s.epoch,
-    count(case e.status when 0 then 1 end) as new,
-    count(case e.status when 2 then 1 end) as retry,
-    count(case e.status when 4 then 1 end) as held,
-    timestampdiff(microsecond,
-        min(case when e.status in (0, 2) and e.available_at <= utc_timestamp(6)
-            then e.available_at end),
-        utc_timestamp(6)) as oldest_lag
+    coalesce(max(case c.status when 0 then c.events end), 0) as new,
+    coalesce(max(case c.status when 2 then c.events end), 0) as waiting,
+    coalesce(max(case c.status when 4 then c.events end), 0) as held,
+    timestampdiff(microsecond, min(c.oldest), utc_timestamp(6)) as oldest_lag
 from {p}outbox_shard s
-left join {p}outbox_event e force index ({p}outbox_event_pending) on e.pending_shard = s.shard
+left join (
+    select
+        e.status, e.pending_shard as shard, count(*) as events,
+        min(case when e.available_at <= utc_timestamp(6) then e.available_at end) as oldest
+    from {p}outbox_event e force index ({p}outbox_event_ready)
+    where e.status in (0, 2)
+    group by e.status, e.pending_shard
+    union all
+    select e.status, e.shard, count(*), null
+    from {p}outbox_event e force index ({p}outbox_event_key)
+    where e.status = 4
+    group by e.status, e.shard
+) c on c.shard = s.shard
 group by s.shard, s.owner, s.epoch
 order by s.shard";
 
@@ -174,18 +188,11 @@ pub(in super::super) const TYPE_STATS: &str = "
 select
     event_type,
     count(case status when 0 then 1 end) as new,
-    count(case status when 2 then 1 end) as retry,
+    count(case status when 2 then 1 end) as waiting,
     count(case status when 4 then 1 end) as held,
     count(case status when 3 then 1 end) as dead
-from (
-    select event_type, status
-    from {p}outbox_event force index ({p}outbox_event_pending)
-    where pending_shard is not null
-    union all
-    select event_type, status
-    from {p}outbox_event force index ({p}outbox_event_final)
-    where status = 3
-) e
+from {p}outbox_event force index ({p}outbox_event_ready)
+where status in (0, 2, 3, 4)
 group by event_type
 order by count(*) desc, event_type
 limit ?";

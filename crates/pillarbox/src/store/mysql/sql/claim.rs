@@ -1,13 +1,14 @@
 //! Statements of row claims.
 
-use super::{event_columns, mark, open_rows, pending_columns, rows, rows_to_lock, verdicts};
+use super::{
+    event_columns, is_blocked, mark, oldest_of_key, open_rows, pending_columns, rows, rows_to_lock,
+    verdicts,
+};
 
-/// Rows that can be had.
-macro_rules! due {
+/// New rows in nobody's hands. One whose time has not come is among them: its claimer postpones it.
+macro_rules! free {
     () => {
-        "e.status in (0, 2)
-  and e.available_at <= utc_timestamp(6)
-  and (e.locked_until is null or e.locked_until < utc_timestamp(6))"
+        "e.status = 0 and (e.locked_until is null or e.locked_until < utc_timestamp(6))"
     };
 }
 
@@ -15,9 +16,9 @@ macro_rules! due {
 pub(in super::super) const LOOK: &str = concat!(
     "
 select e.seq, e.shard
-from {p}outbox_event e force index ({p}outbox_event_pending)
-where e.pending_shard in ({shards}) and ",
-    due!(),
+from {p}outbox_event e force index ({p}outbox_event_ready)
+where e.pending_shard in ({shards}) and e.moment is null and ",
+    free!(),
     "
 order by e.pending_shard, e.seq
 limit ?"
@@ -29,26 +30,31 @@ pub(in super::super) const LOOK_KEYLESS: &str = concat!(
     "
 select e.seq, e.shard
 from {p}outbox_event e force index ({p}outbox_event_key)
-where e.pending_shard in ({shards}) and e.pending_key is null and ",
-    due!(),
+where e.shard in ({shards}) and e.pending_key is null and ",
+    free!(),
     "
 limit ?"
 );
 
-/// The heads of the keys after one, whether they can be had or not; what waits behind them is
-/// passed by within the index.
+/// The heads of the keys after one, among so many rows, whether they can be had or not. What is behind
+/// the last one of these is passed by with the next look, as in [`super::HEADS`].
 pub(in super::super) const LOOK_HEADS: &str = concat!(
     "
-select h.seq, h.shard, h.head_of, ",
-    due!(),
-    " as is_due
+select h.seq, h.shard, h.head_of, h.passed, ",
+    free!(),
+    " and not (",
+    is_blocked!(),
+    ") as is_free
 from (
-    select min(k.seq) as seq, k.pending_shard as shard, k.pending_key as head_of
-    from {p}outbox_event k force index ({p}outbox_event_key)
-    where k.pending_shard in ({shards}) and k.pending_key > ?
-    group by k.pending_shard, k.pending_key
-    order by k.pending_shard, k.pending_key
-    limit ?
+    select min(k.seq) as seq, k.shard, k.pending_key as head_of, count(*) as passed
+    from (
+        select k.seq, k.shard, k.pending_key
+        from {p}outbox_event k force index ({p}outbox_event_key)
+        where k.status = 0 and k.shard in ({shards}) and k.pending_key > ?
+        order by k.shard, k.pending_key, k.seq
+        limit ?
+    ) k
+    group by k.shard, k.pending_key
 ) h
 straight_join {p}outbox_event e force index (primary) on e.seq = h.seq"
 );
@@ -70,38 +76,50 @@ straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.sha
 for update skip locked"
 );
 
-/// Rows that a relay could deliver now; `{shards}` stands for one mark per shard. A key whose head
-/// waits or is held blocks its later rows.
+/// Rows that a relay could deliver now, among so many new ones; `{shards}` stands for one mark per shard.
 pub(in super::super) const COUNT_DUE: &str = concat!(
     "
 select count(*)
 from (
-    select 1
-    from {p}outbox_event e force index ({p}outbox_event_pending)
-    where e.pending_shard in ({shards}) and ",
-    due!(),
-    "
-      and coalesce((
-        select h.status <> 4 and h.available_at <= utc_timestamp(6)
-        from {p}outbox_event h force index ({p}outbox_event_key)
-        where h.pending_shard = e.pending_shard and h.pending_key = e.pending_key
-        order by h.pending_shard, h.pending_key, h.seq
-        limit 1), true)
+    select k.seq from {p}outbox_event k force index ({p}outbox_event_ready)
+    where k.status = 0 and k.pending_shard in ({shards}) and k.moment is null
     limit ?
-) due"
+) n
+straight_join {p}outbox_event e force index (primary) on e.seq = n.seq
+where ",
+    free!(),
+    " and e.available_at <= utc_timestamp(6)
+    and not (",
+    is_blocked!(),
+    ")"
+);
+
+/// Rows that it could make new and deliver then, among so many whose time has come.
+pub(in super::super) const COUNT_WAITED: &str = concat!(
+    "
+select count(*)
+from (
+    select k.seq from {p}outbox_event k force index ({p}outbox_event_ready)
+    where k.status = 2 and k.pending_shard in ({shards}) and k.moment <= utc_timestamp(6)
+    limit ?
+) n
+straight_join {p}outbox_event e force index (primary) on e.seq = n.seq
+where not (",
+    is_blocked!(),
+    ")"
 );
 
 /// Locks candidates one by one until there are enough; `skip locked` lets claims pass each other.
 pub(in super::super) const CLAIM_PICK: &str = concat!(
     "select ",
     pending_columns!("(e.locked_until is not null or e.crashes > 0)"),
-    "null as head, ",
+    "false as is_blocked, ",
     event_columns!(),
     "
 from (select j.seq from json_table(?, '$[*]' columns (seq bigint path '$')) j) v
 straight_join {p}outbox_event e force index (primary) on e.seq = v.seq
 where ",
-    due!(),
+    free!(),
     "
 limit ?
 for update skip locked"
