@@ -140,6 +140,8 @@ async fn point(
     database.clear().await?;
     database.execute(&curve.crowd.load(at)).await?;
     database.tidy(OURS).await?;
+    // What the load has left to write would be in the way of commits.
+    database.execute("checkpoint").await?;
     let settings = RelaySettings { claim: curve.claim, ..RelaySettings::default() };
     let mut relay = Through::start(database, Path::Elsewhere, settings).await?;
     let settled = settle_down(database, bench.scale().idle / 2).await?;
