@@ -53,6 +53,15 @@ pub(crate) enum Unit {
     Transactions,
     #[serde(rename = "µs")]
     Micros,
+    /// Rows read for each event.
+    #[serde(rename = "rows")]
+    Rows,
+    /// CPU time of this process in a second.
+    #[serde(rename = "% of a core")]
+    OwnShare,
+    /// CPU time of the server's processes in a second.
+    #[serde(rename = "% of a core")]
+    ServerShare,
 }
 
 impl Unit {
@@ -60,16 +69,20 @@ impl Unit {
         match self {
             Self::Events | Self::Transactions => sample.per_second(),
             Self::Micros => sample.micros_each(),
+            Self::Rows => sample.rows_each().unwrap_or(f64::NAN),
+            Self::OwnShare => sample.share(sample.own_cpu).unwrap_or(f64::NAN),
+            Self::ServerShare => sample.share(sample.server_cpu).unwrap_or(f64::NAN),
         }
     }
 }
 
-/// What the ratio should be, or by how much ours may exceed the other.
+/// What the ratio should be, or ours alone, or by how much ours may exceed the other.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
     AtLeast(f64),
     AtMost(f64),
+    OursAtMost(f64),
     MoreByAtMost(f64),
 }
 
@@ -120,6 +133,9 @@ pub(crate) struct Costs {
 pub(crate) struct Point {
     pub(crate) axis: &'static str,
     pub(crate) at: u32,
+    /// What was measured there, where that is not a drain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) what: Option<&'static str>,
 }
 
 /// The names of a figure, before its numbers are known.
@@ -203,8 +219,9 @@ impl Figure {
             pair("peak MiB", self.peak_mib),
         ];
         let more: String = more.into_iter().flatten().collect();
+        let digits = if *limit < 100.0 { 2 } else { 0 };
         format!(
-            "{store}: {case}: {ours:.0} / {limit:.0}, ratio {ratio:.2} [{least:.2}-{most:.2}]{more}"
+            "{store}: {case}: {ours:.digits$} / {limit:.digits$}, ratio {ratio:.2} [{least:.2}-{most:.2}]{more}"
         )
     }
 }
@@ -248,7 +265,7 @@ mod tests {
     fn sample(count: u64) -> Sample {
         let wall = Duration::from_secs(1);
         let log_bytes = Some(count * 10);
-        Sample { count, wall, server_cpu: None, own_cpu: None, log_bytes, peak: None }
+        Sample { count, wall, server_cpu: None, own_cpu: None, log_bytes, peak: None, rows: None }
     }
 
     fn title() -> Title {

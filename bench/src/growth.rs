@@ -97,7 +97,7 @@ async fn case(bench: &mut Bench<'_, PostgresBench>, name: &str, step: &Step) -> 
         goal: None,
     };
     let mut figure = bench.figure(case, &ours, &hand)?;
-    figure.point = Some(Point { axis: step.axis, at: step.at });
+    figure.point = Some(Point { axis: step.axis, at: step.at, what: None });
     bench.report(figure);
     Ok(())
 }

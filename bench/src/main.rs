@@ -21,6 +21,7 @@ mod relays;
 mod round;
 mod scale;
 mod store;
+mod waiting;
 
 use std::{env, error::Error, fs, process::ExitCode};
 
@@ -103,6 +104,7 @@ async fn postgres_only(
     }
     if options.wants("growth") {
         growth::run(&mut bench).await?;
+        Box::pin(waiting::run(&mut bench)).await?;
     }
     Ok(bench.figures)
 }

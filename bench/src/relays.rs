@@ -144,7 +144,10 @@ async fn is_shared(store: &Arc<dyn Store>, relays: usize) -> Result<bool> {
 
 async fn start(store: &Arc<dyn Store>, heard: &Arc<Heard>, ending: Ending) -> Result<RelayHandle> {
     let hour = Duration::from_secs(3600);
-    let mut settings = RelaySettings { poll: hour, sweep: hour, ..RelaySettings::default() };
+    // Rows that are done beforehand stay, although those of the relay are not kept.
+    let never = Duration::from_secs(365 * 24 * 3600);
+    let mut settings =
+        RelaySettings { poll: hour, sweep: hour, purge_every: never, ..RelaySettings::default() };
     if ending == Ending::Delete {
         settings.retention_done = Duration::ZERO;
     }

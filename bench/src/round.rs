@@ -19,12 +19,25 @@ pub(crate) struct Sample {
     pub(crate) log_bytes: Option<u64>,
     /// The most memory that this process had.
     pub(crate) peak: Option<u64>,
+    /// Rows that the server read.
+    pub(crate) rows: Option<u64>,
 }
 
 impl Sample {
     /// A time that was found by other means.
     pub(crate) const fn of_time(time: Duration) -> Self {
-        Self { count: 1, wall: time, server_cpu: None, own_cpu: None, log_bytes: None, peak: None }
+        Self::counted(1, time)
+    }
+
+    /// A count and a time that were found by other means.
+    const fn counted(count: u64, wall: Duration) -> Self {
+        let (server_cpu, own_cpu, log_bytes, peak, rows) = (None, None, None, None, None);
+        Self { count, wall, server_cpu, own_cpu, log_bytes, peak, rows }
+    }
+
+    /// Rows that the server read for so many events.
+    pub(crate) const fn of_rows(rows: u64, events: u64) -> Self {
+        Self { rows: Some(rows), ..Self::counted(events, Duration::ZERO) }
     }
 
     pub(crate) fn per_second(&self) -> f64 {
@@ -45,6 +58,15 @@ impl Sample {
 
     pub(crate) fn log_bytes_each(&self) -> Option<f64> {
         self.log_bytes.map(|bytes| bytes as f64 / self.count as f64)
+    }
+
+    pub(crate) fn rows_each(&self) -> Option<f64> {
+        self.rows.map(|rows| rows as f64 / self.count as f64)
+    }
+
+    /// How much of a core this CPU time kept busy meanwhile, in percent.
+    pub(crate) fn share(&self, cpu: Option<Duration>) -> Option<f64> {
+        cpu.map(|cpu| cpu.as_secs_f64() / self.wall.as_secs_f64() * 100.0)
     }
 
     pub(crate) fn peak_mib(&self) -> Option<f64> {
@@ -92,6 +114,7 @@ pub(crate) async fn metered(
         own_cpu: own,
         log_bytes: used.log_bytes,
         peak,
+        rows: None,
     })
 }
 

@@ -30,6 +30,10 @@ pub(crate) struct Scale {
     pub(crate) shared: u32,
     /// Events of a backlog that shows what grows with it.
     pub(crate) large: u32,
+    /// Rows that wait while others are delivered.
+    pub(crate) waiting: &'static [u32],
+    /// How long a relay has nothing to do.
+    pub(crate) idle: Duration,
 }
 
 impl Scale {
@@ -47,6 +51,8 @@ impl Scale {
         timed: 1500,
         shared: 200_000,
         large: 1_000_000,
+        waiting: &[0, 10_000, 100_000, 1_000_000],
+        idle: Duration::from_secs(10),
     };
 
     pub(crate) const QUICK: Self = Self {
@@ -63,5 +69,7 @@ impl Scale {
         timed: 300,
         shared: 20_000,
         large: 100_000,
+        waiting: &[0, 20_000],
+        idle: Duration::from_secs(2),
     };
 }

@@ -41,6 +41,28 @@ create table slim_event (
 );
 create table business (id bigint primary key, total bigint not null)"#;
 
+/// Rows are live ones that were fetched through an index or read by a scan of the table.
+const READ: &str = "
+select
+    (select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables
+    where schemaname = $1 and relname = 'outbox_event')::bigint,
+    (select sum(idx_tup_read) from pg_stat_user_indexes
+    where schemaname = $1 and relname = 'outbox_event')::bigint";
+
+/// What has been read of the table of events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowsRead {
+    pub(crate) rows: u64,
+    /// Of its indexes.
+    pub(crate) entries: u64,
+}
+
+impl RowsRead {
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self { rows: self.rows - before.rows, entries: self.entries - before.entries }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct PostgresBench {
     /// Of the business transactions.
@@ -95,6 +117,13 @@ impl PostgresBench {
         let server = u32::try_from(pid).ok().and_then(cpu::parent_of);
         let server = server.filter(|pid| cpu::is_called(*pid, "postgres"));
         Ok(Used { cpu: server.and_then(cpu::of_family), log_bytes: log_bytes.try_into().ok() })
+    }
+
+    /// What has been read of the events so far, as far as sessions have told the server.
+    pub(crate) async fn read(&self) -> Result<RowsRead> {
+        let row = sqlx::query(READ).bind(&self.schema).fetch_one(&self.other).await?;
+        let (rows, entries): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(RowsRead { rows: rows.try_into()?, entries: entries.try_into()? })
     }
 
     /// Adds events whose payload has this note.

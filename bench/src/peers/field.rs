@@ -120,6 +120,7 @@ impl Field {
             own_cpu,
             log_bytes: used.log_bytes,
             peak: None,
+            rows: None,
         })
     }
 

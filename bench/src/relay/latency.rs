@@ -3,12 +3,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    ops::Range,
     time::{Duration, Instant},
 };
 
-use pillarbox::{Cx, Envelope, EventId, Failure, Listeners, Relay, RelaySettings, WriterOnly};
-use tokio::sync::mpsc;
+use pillarbox::{Cx, Envelope, EventId, Failure, Listeners, Outbox};
+use pillarbox::{Relay, RelayHandle, RelaySettings, WriterHandle, WriterOnly};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
@@ -122,9 +123,6 @@ impl Path {
     }
 }
 
-/// Moments by event, from whichever side comes first.
-type Moments = Arc<Mutex<HashMap<EventId, Instant>>>;
-
 pub(crate) async fn through_relay<D: Database>(
     database: &D,
     path: Path,
@@ -132,36 +130,74 @@ pub(crate) async fn through_relay<D: Database>(
     count: u32,
 ) -> Result<Vec<Duration>> {
     database.clear().await?;
-    let (heard, mut hears) = mpsc::unbounded_channel();
-    let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
-        let told = heard.send((event.event_id().clone(), now()));
-        async move { told.map_err(Failure::retry) }
-    });
-    let settings = RelaySettings { retention_done: Duration::ZERO, ..RelaySettings::default() };
-    let relay = Relay::shared(database.store(OURS)?, listeners).settings(settings);
-    let writer = WriterOnly::shared(database.store(OURS)?);
-    let (outbox, keyed) = match path {
-        Path::Here { keyed } => (relay.outbox(), keyed),
-        Path::Elsewhere => (writer.outbox(), true),
-    };
-    let (handle, writer) = (relay.spawn().await?, writer.spawn().await?);
-    let moments: Moments = Arc::default();
-    let mut pace = pace(rate);
-    for order in 0..count {
-        pace.tick().await;
-        let (id, at) = database.emit(&outbox, order.into(), keyed).await?;
-        moments.lock().unwrap_or_else(PoisonError::into_inner).insert(id, at);
-    }
-    let mut times = Vec::new();
-    while times.len() < count as usize {
-        let (id, heard_at) = hears.recv().await.ok_or("the relay ended")?;
-        let committed = moments.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        let committed = committed.ok_or("an event that nobody emitted, or a second time")?;
-        times.push(heard_at.saturating_duration_since(committed));
-    }
-    handle.stop().await?;
-    writer.stop().await?;
+    let mut way = Through::start(database, path, RelaySettings::default()).await?;
+    let times = way.times(database, 0..count, rate).await?;
+    way.stop().await?;
     Ok(times)
+}
+
+/// A relay whose listener says when it heard of what, and an outbox.
+pub(crate) struct Through {
+    relay: RelayHandle,
+    writer: WriterHandle,
+    outbox: Outbox,
+    keyed: bool,
+    hears: UnboundedReceiver<(EventId, Instant)>,
+}
+
+impl Through {
+    /// With these settings, but for rows that are done: they are deleted at once.
+    pub(crate) async fn start<D: Database>(
+        database: &D,
+        path: Path,
+        settings: RelaySettings,
+    ) -> Result<Self> {
+        let (heard, hears) = mpsc::unbounded_channel();
+        let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
+            let told = heard.send((event.event_id().clone(), now()));
+            async move { told.map_err(Failure::retry) }
+        });
+        let settings = RelaySettings { retention_done: Duration::ZERO, ..settings };
+        let relay = Relay::shared(database.store(OURS)?, listeners).settings(settings);
+        let writer = WriterOnly::shared(database.store(OURS)?);
+        let (outbox, keyed) = match path {
+            Path::Here { keyed } => (relay.outbox(), keyed),
+            Path::Elsewhere => (writer.outbox(), true),
+        };
+        let (relay, writer) = (relay.spawn().await?, writer.spawn().await?);
+        Ok(Self { relay, writer, outbox, keyed, hears })
+    }
+
+    /// How long each of these orders takes from its commit to the listener.
+    pub(crate) async fn times<D: Database>(
+        &mut self,
+        database: &D,
+        orders: Range<u32>,
+        rate: u32,
+    ) -> Result<Vec<Duration>> {
+        let count = orders.len();
+        let mut moments: HashMap<EventId, Instant> = HashMap::new();
+        let mut pace = pace(rate);
+        for order in orders {
+            pace.tick().await;
+            let (id, at) = database.emit(&self.outbox, order.into(), self.keyed).await?;
+            moments.insert(id, at);
+        }
+        let mut times = Vec::new();
+        while times.len() < count {
+            let (id, heard_at) = self.hears.recv().await.ok_or("the relay ended")?;
+            let committed = moments.remove(&id);
+            let committed = committed.ok_or("an event that nobody emitted, or a second time")?;
+            times.push(heard_at.saturating_duration_since(committed));
+        }
+        Ok(times)
+    }
+
+    pub(crate) async fn stop(self) -> Result {
+        self.relay.stop().await?;
+        self.writer.stop().await?;
+        Ok(())
+    }
 }
 
 pub(crate) async fn through_channel(rate: u32, count: u32) -> Result<Vec<Duration>> {

@@ -28,17 +28,24 @@ const AXES: [(&str, &str); 5] = [
     ("kept rows", "done rows kept in the table"),
 ];
 
+/// Which rows can wait, likewise.
+const WAITING: [(&str, &str); 3] = [
+    ("rows scheduled", "rows that are scheduled for next week"),
+    ("rows in retry", "rows in retry that are due later"),
+    ("rows behind a held key", "rows behind a held key"),
+];
+
 /// Every picture that the figures are enough for.
 pub(super) fn plots(figures: &[Value]) -> Vec<Plot> {
     let beside = figures.iter().filter_map(bars);
-    beside.chain(AXES.iter().filter_map(|(axis, words)| growth(figures, axis, words))).collect()
+    let growth = AXES.iter().filter_map(|(axis, words)| growth(figures, axis, words));
+    let waiting = WAITING.iter().filter_map(|(axis, words)| waiting(figures, axis, words));
+    beside.chain(growth).chain(waiting).collect()
 }
 
 /// A drain as one thing grows, beside a loop by hand.
 fn growth(figures: &[Value], axis: &str, words: &str) -> Option<Plot> {
-    let mut points: Vec<&Value> =
-        figures.iter().filter(|figure| figure["point"]["axis"] == axis).collect();
-    points.sort_by_key(|figure| figure["point"]["at"].as_u64());
+    let points = points(figures, axis);
     if points.len() < 2 {
         return None;
     }
@@ -63,6 +70,40 @@ fn growth(figures: &[Value], axis: &str, words: &str) -> Option<Plot> {
     let title = format!("Drain by {words}");
     let svg = Lines { title: &title, words, panels: &panels }.draw();
     Some(Plot { file: format!("growth-{}.svg", axis.replace(' ', "-")), title, svg })
+}
+
+/// What others and an idle relay notice as one kind of waiting rows grows.
+fn waiting(figures: &[Value], axis: &str, words: &str) -> Option<Plot> {
+    let points = points(figures, axis);
+    let series = |name: &'static str| {
+        let its = points.iter().filter(|figure| figure["point"]["what"] == name);
+        let spot = |figure: &&Value| spot(figure, &figure["ours"], Some(&figure["ours_spread"]));
+        Series { name, spots: its.filter_map(spot).collect() }
+    };
+    let panels = [
+        Panel {
+            title: "commit to listener of other events, µs",
+            series: vec![series("p50"), series("p99")],
+        },
+        Panel {
+            title: "with nothing to do, % of a core",
+            series: vec![series("idle relay"), series("idle server")],
+        },
+    ];
+    if panels[0].series[0].spots.len() < 2 {
+        return None;
+    }
+    let title = format!("Other events beside {words}");
+    let svg = Lines { title: &title, words, panels: &panels }.draw();
+    Some(Plot { file: format!("growth-{}.svg", axis.replace(' ', "-")), title, svg })
+}
+
+/// The figures of an axis, from the least.
+fn points<'a>(figures: &'a [Value], axis: &str) -> Vec<&'a Value> {
+    let mut points: Vec<&Value> =
+        figures.iter().filter(|figure| figure["point"]["axis"] == axis).collect();
+    points.sort_by_key(|figure| figure["point"]["at"].as_u64());
+    points
 }
 
 fn spot(figure: &Value, value: &Value, spread: Option<&Value>) -> Option<Spot> {
@@ -123,6 +164,12 @@ mod tests {
           "ours_spread": [40000.0, 60000.0], "limit_spread": [80000.0, 95000.0],
           "server_cpu_us": { "ours": 9.5, "limit": 7.5 },
           "point": { "axis": "backlog", "at": 1000000 } },
+        { "case": "growth, rows in retry 0, p50", "unit": "µs", "ours": 800.0,
+          "ours_spread": [700.0, 900.0],
+          "point": { "axis": "rows in retry", "at": 0, "what": "p50" } },
+        { "case": "growth, rows in retry 10000, p50", "unit": "µs", "ours": 820.0,
+          "ours_spread": [700.0, 900.0],
+          "point": { "axis": "rows in retry", "at": 10000, "what": "p50" } },
         { "case": "2 relays drain 50000 beside other systems", "unit": "events/s",
           "ours": 80000.0, "limit": 120000.0, "peers": [
             { "name": "q & a 1.0 (npm), batch 5", "value": 9000.0, "ratio": 8.9 },
@@ -138,7 +185,7 @@ mod tests {
     fn there_is_a_picture_for_what_was_measured_only() {
         let files: Vec<String> = drawn().into_iter().map(|plot| plot.file).collect();
 
-        assert_eq!(files, ["peers-2-relays.svg", "growth-backlog.svg"]);
+        assert_eq!(files, ["peers-2-relays.svg", "growth-backlog.svg", "growth-rows-in-retry.svg"]);
     }
 
     #[test]
@@ -150,6 +197,16 @@ mod tests {
             ["events in the backlog", "events/s", "relay", "loop by hand", ">10 k<", ">1 M<"]
         {
             assert!(growth.contains(label), "{label}\n{growth}");
+        }
+    }
+
+    #[test]
+    fn lines_that_differ_from_panel_to_panel_are_named_above_each() {
+        let plots = drawn();
+
+        let waiting = &plots[2].svg;
+        for label in [">p50<", ">p99<", ">idle relay<", ">idle server<", ">10 k<"] {
+            assert_eq!(waiting.matches(label).count(), 1, "{label}\n{waiting}");
         }
     }
 

@@ -5,7 +5,7 @@ mod goal;
 
 use serde_json::Value;
 
-use self::cell::{each_second, number, pair, ratio, spread, text, with_spaces};
+use self::cell::{each_second, number, pair, ratio, size, spread, text};
 use self::goal::Goal;
 use super::plot::{Plot, plots};
 use crate::{Result, table::Table};
@@ -85,6 +85,7 @@ impl Report {
             ("Beside other ways of the same rounds", self.peers()),
             ("Times", self.main(time)),
             ("As things grow: a relay / a loop by hand", self.growth()),
+            ("As rows that wait grow: with them / without", self.waiting()),
             ("Costs per event, transaction or call: ours / limit", self.costs()),
             ("Costs per event or transaction of other ways", self.peer_costs()),
         ];
@@ -148,18 +149,47 @@ impl Report {
             "server CPU µs",
             "client CPU µs",
         ]);
-        for figure in self.0.iter().filter(|figure| figure["point"].is_object()) {
+        let is_drain =
+            |figure: &&Value| figure["point"].is_object() && figure["point"]["what"].is_null();
+        for figure in self.0.iter().filter(is_drain) {
             table.row([
                 text(&figure["point"]["axis"]),
-                figure["point"]["at"]
-                    .as_u64()
-                    .map(|at| with_spaces(&at.to_string()))
-                    .unwrap_or_default(),
+                size(&figure["point"]["at"]),
                 format!("{} / {}", number(&figure["ours"]), number(&figure["limit"])),
                 ratio(&figure["ratio"]),
                 spread(&figure["ratio_spread"]),
                 pair(&figure["server_cpu_us"]),
                 pair(&figure["client_cpu_us"]),
+            ]);
+        }
+        table
+    }
+
+    /// What those that wait cost the others.
+    fn waiting(&self) -> Table {
+        let mut table = Table::new([
+            "what grows",
+            "to",
+            "measured",
+            "unit",
+            "with / without",
+            "ratio",
+            "spread",
+            "goal",
+            "met",
+        ]);
+        for figure in self.0.iter().filter(|figure| figure["point"]["what"].is_string()) {
+            let goal = Goal::of(&figure["goal"]);
+            table.row([
+                text(&figure["point"]["axis"]),
+                size(&figure["point"]["at"]),
+                text(&figure["point"]["what"]),
+                text(&figure["unit"]),
+                format!("{} / {}", number(&figure["ours"]), number(&figure["limit"])),
+                ratio(&figure["ratio"]),
+                spread(&figure["ratio_spread"]),
+                goal.map(Goal::words).unwrap_or_default(),
+                goal.map(|goal| goal.verdict(figure)).unwrap_or_default().to_owned(),
             ]);
         }
         table
@@ -275,6 +305,11 @@ mod tests {
           "unit": "events/s", "ours": 4000.0, "limit": 8000.0, "ratio": 0.5,
           "ratio_spread": [0.4, 0.6], "server_cpu_us": { "ours": 3.0, "limit": 2.0 },
           "against": "a loop", "point": { "axis": "keys", "at": 1000 } },
+        { "case": "growth, rows scheduled 1000000, idle relay", "store": "postgres",
+          "server": "PostgreSQL 15.20", "unit": "% of a core", "ours": 0.5, "limit": 0.1,
+          "ratio": 5.0, "ratio_spread": [5.0, 5.0], "goal": { "ours_at_most": 2.0 },
+          "against": "the same where no row waits",
+          "point": { "axis": "rows scheduled", "at": 1000000, "what": "idle relay" } },
         { "case": "insert", "store": "mysql", "server": "MariaDB 10.11.19", "unit": "µs",
           "ours": 4000.0, "limit": 2000.0, "ratio": 2.0, "ratio_spread": [1.9, 2.1],
           "goal": { "more_by_at_most": 5000.0 }, "notes": ["0 deadlocks"] }
@@ -323,6 +358,17 @@ mod tests {
         assert_eq!(rows.len(), 1, "{text}");
         assert!(rows[0].starts_with("keys        1 000  4 000 / 8 000  0.50"), "{}", rows[0]);
         assert!(!text.contains("growth, keys"), "{text}");
+    }
+
+    #[test]
+    fn what_waits_has_a_table_of_its_own_and_no_other() {
+        let text = Report::parse(JSON).unwrap().to_text();
+
+        let rows: Vec<&str> =
+            lines(&text).into_iter().filter(|line| line.contains("0.50 / 0.10")).collect();
+        assert_eq!(rows.len(), 1, "{text}");
+        assert!(rows[0].starts_with("rows scheduled  1 000 000  idle relay"), "{}", rows[0]);
+        assert!(rows[0].trim_end().ends_with("ours ≤ 2  yes"), "{}", rows[0]);
     }
 
     #[test]

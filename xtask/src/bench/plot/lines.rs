@@ -44,8 +44,8 @@ impl Lines<'_> {
     pub(super) fn draw(&self) -> String {
         let mut svg = Svg::new(WIDTH, HEIGHT);
         svg.text("title", Anchor::Start, (16.0, 26.0), self.title);
-        self.legend(&mut svg);
         let width = WIDTH / self.panels.len() as f64;
+        self.legend(&mut svg, width);
         for (place, panel) in self.panels.iter().enumerate() {
             let left = width * place as f64;
             panel.draw(&mut svg, (left + LEFT, left + width - RIGHT), self.words);
@@ -53,19 +53,28 @@ impl Lines<'_> {
         svg.finish(self.title)
     }
 
-    fn legend(&self, svg: &mut Svg) {
-        let Some(panel) = self.panels.first() else { return };
-        let mut left = 16.0;
-        for (series, colour) in panel.series.iter().zip(COLOURS) {
-            svg.dot(colour, (left + 4.0, 44.0));
-            svg.text("", Anchor::Start, (left + 14.0, 48.0), series.name);
-            left += 34.0 + 6.6 * series.name.len() as f64;
+    /// Names the lines once, or above each panel where they are not the same.
+    fn legend(&self, svg: &mut Svg, width: f64) {
+        let is_new =
+            |place: usize| place == 0 || self.panels[place].names() != self.panels[0].names();
+        let mut left = 0.0;
+        for place in (0..self.panels.len()).filter(|place| is_new(*place)) {
+            left = 16.0 + width * place as f64;
+            for (series, colour) in self.panels[place].series.iter().zip(COLOURS) {
+                svg.dot(colour, (left + 4.0, 44.0));
+                svg.text("", Anchor::Start, (left + 14.0, 48.0), series.name);
+                left += 34.0 + 6.6 * series.name.len() as f64;
+            }
         }
         svg.text("quiet", Anchor::Start, (left, 48.0), "bars: least and most of the rounds");
     }
 }
 
 impl Panel {
+    fn names(&self) -> Vec<&'static str> {
+        self.series.iter().map(|series| series.name).collect()
+    }
+
     fn draw(&self, svg: &mut Svg, (left, right): (f64, f64), words: &str) {
         let (top, bottom) = (TOP + 8.0, HEIGHT - BOTTOM);
         let spots: Vec<Spot> = self.series.iter().flat_map(|series| series.spots.clone()).collect();

@@ -32,6 +32,11 @@ pub(super) fn number(value: &Value) -> String {
     }
 }
 
+/// A whole number, to its last digit.
+pub(super) fn size(value: &Value) -> String {
+    value.as_u64().map(|size| with_spaces(&size.to_string())).unwrap_or_default()
+}
+
 /// `1234567` as `1 234 567`.
 pub(in crate::bench) fn with_spaces(digits: &str) -> String {
     let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();

@@ -7,6 +7,7 @@ use serde_json::Value;
 pub(super) enum Goal {
     AtLeast(f64),
     AtMost(f64),
+    OursAtMost(f64),
     MoreByAtMost(f64),
 }
 
@@ -16,6 +17,7 @@ impl Goal {
         number("at_least")
             .map(Self::AtLeast)
             .or_else(|| number("at_most").map(Self::AtMost))
+            .or_else(|| number("ours_at_most").map(Self::OursAtMost))
             .or_else(|| number("more_by_at_most").map(Self::MoreByAtMost))
     }
 
@@ -23,6 +25,7 @@ impl Goal {
         match self {
             Self::AtLeast(least) => format!("≥ {least}"),
             Self::AtMost(most) => format!("≤ {most}"),
+            Self::OursAtMost(most) => format!("ours ≤ {most}"),
             Self::MoreByAtMost(most) => format!("≤ + {most}"),
         }
     }
@@ -32,6 +35,7 @@ impl Goal {
         let is_met = match self {
             Self::AtLeast(least) => number("ratio") >= least,
             Self::AtMost(most) => number("ratio") <= most,
+            Self::OursAtMost(most) => number("ours") <= most,
             Self::MoreByAtMost(most) => number("ours") - number("limit") <= most,
         };
         if is_met { "yes" } else { "no" }
