@@ -78,6 +78,8 @@ mod armed {
         fails("renew.after"),
         fails("read.before"),
         fails("read.after"),
+        fails("promote.before"),
+        fails("promote.after"),
         fails("count.before"),
         fails("count.after"),
         fails("claim.before"),

@@ -236,6 +236,46 @@ where ctid = any(array(
         catch: Catch::Tests("postgres::order"),
     },
     Mutant {
+        name: "rows-behind-a-waiting-one-start",
+        what: "a row starts although an older one of its key waits",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/board/take.rs",
+            from: "Before::Waiting => return Taken::Waits,",
+            to: "Before::Waiting => {}",
+        }],
+        catch: Catch::Tests("board::tests::under_any_schedule"),
+    },
+    Mutant {
+        name: "a-read-under-way-lets-a-key-go-on",
+        what: "an event was put off, and a read that began before starts the next one of its key",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/board/turn.rs",
+            from: "if !self.read_under_way {\n            return self.close(&lane_key);",
+            to: "if self.hand.len() < usize::MAX {\n            return self.close(&lane_key);",
+        }],
+        catch: Catch::Tests("board::tests::under_any_schedule"),
+    },
+    Mutant {
+        name: "nobody-looks-below-the-base",
+        what: "the tail of a key that an operator lets go on is never read",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/relay/board.rs",
+            from: "self.below.iter_mut().for_each(Below::want);\n        if self.more",
+            to: "if self.more",
+        }],
+        catch: Catch::Tests("board::tests::"),
+    },
+    Mutant {
+        name: "due-rows-stay-waiting",
+        what: "a row whose time has come is not made new",
+        edits: &[Edit {
+            file: "crates/pillarbox/src/store/postgres/sql/due.rs",
+            from: "set status = 0",
+            to: "set status = 2",
+        }],
+        catch: Catch::Tests("store::postgres::promote"),
+    },
+    Mutant {
         name: "watermark",
         what: "reads begin above what was seen",
         edits: &[Edit {

@@ -152,3 +152,116 @@ pub(super) async fn look(store: Arc<dyn Store>, asked: Asked, patience: Duration
     };
     tokio::time::timeout(patience, looking).await.unwrap_or_else(|_| Err(no_answer()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::instant;
+    use crate::error::{Error, ErrorKind};
+
+    const POLL: Duration = Duration::from_secs(1);
+
+    /// Whether a look begins.
+    async fn begins(due: &mut DueRows, now: Instant) -> bool {
+        let (task, mut has_begun) = (tokio::spawn(async {}), false);
+        due.start(now, Vec::new, |_| {
+            has_begun = true;
+            task.id()
+        });
+        task.await.unwrap();
+        has_begun
+    }
+
+    fn found(next: Option<Duration>) -> Result<Due> {
+        Ok(Due { rows: Vec::new(), next })
+    }
+
+    /// One that has looked and found nothing.
+    async fn idle() -> (DueRows, Instant) {
+        let now = instant();
+        let mut due = DueRows::new(POLL, now);
+        assert!(begins(&mut due, now).await, "the first look is due at once");
+        due.ended(&found(None), now);
+        (due, now)
+    }
+
+    #[tokio::test]
+    async fn it_looks_with_every_poll() {
+        let (mut due, now) = idle().await;
+
+        assert!(!begins(&mut due, now + POLL / 3).await);
+        assert!(begins(&mut due, now + POLL * 2).await);
+        assert!(!begins(&mut due, now + POLL * 4).await, "one look at a time");
+    }
+
+    #[tokio::test]
+    async fn it_looks_when_the_next_row_is_due() {
+        let (mut due, now) = idle().await;
+        due.at(now + POLL / 4);
+
+        assert!(!begins(&mut due, now + POLL / 5).await);
+        assert!(begins(&mut due, now + POLL / 3).await);
+        due.ended(&found(Some(POLL / 10)), now + POLL / 3);
+        assert!(begins(&mut due, now + POLL / 2).await, "as the store has said");
+    }
+
+    #[tokio::test]
+    async fn it_looks_again_at_once_while_there_are_more() {
+        let (mut due, now) = idle().await;
+        due.at(now);
+        assert!(begins(&mut due, now + POLL / 3).await);
+
+        due.ended(&found(Some(Duration::ZERO)), now + POLL / 3);
+
+        assert!(begins(&mut due, now + POLL / 3).await);
+    }
+
+    #[tokio::test]
+    async fn a_row_that_is_due_during_a_look_is_not_forgotten() {
+        let now = instant();
+        let mut due = DueRows::new(POLL, now);
+        begins(&mut due, now).await;
+
+        due.at(now + POLL / 4);
+        due.ended(&found(None), now);
+
+        assert!(begins(&mut due, now + POLL / 3).await);
+    }
+
+    #[tokio::test]
+    async fn a_look_that_took_long_is_not_repeated_soon() {
+        let now = instant();
+        let mut due = DueRows::new(POLL, now);
+        begins(&mut due, now).await;
+
+        due.ended(&found(None), now + POLL);
+
+        assert!(!begins(&mut due, now + POLL * 40).await);
+        due.at(now);
+        assert!(begins(&mut due, now + POLL * 40).await, "unless a row is known to be due");
+    }
+
+    #[tokio::test]
+    async fn a_look_that_failed_is_repeated() {
+        let now = instant();
+        let mut due = DueRows::new(POLL, now);
+        begins(&mut due, now).await;
+
+        due.ended(&Err(Error::new(ErrorKind::Unavailable, "gone")), now);
+
+        assert!(begins(&mut due, now + POLL * 2).await);
+    }
+
+    #[tokio::test]
+    async fn a_stop_looks_once_for_what_is_due_now() {
+        let (mut due, now) = idle().await;
+        due.look_last(now);
+        assert!(due.is_looking());
+        assert!(begins(&mut due, now).await);
+        due.at(now);
+
+        due.ended(&found(Some(POLL / 10)), now);
+
+        assert!(!due.is_looking() && !begins(&mut due, now + POLL * 4).await);
+    }
+}

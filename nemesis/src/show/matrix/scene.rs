@@ -63,6 +63,7 @@ pub(super) fn scenes(point: &str) -> &'static [(Scene, u32)] {
         "hot.reclaim" => &[(Heir, 1)],
         "join" | "renew" => &[(Shards, 1), (Rows, 1)],
         "take" | "read" => &[(Shards, 1), (Heir, 1)],
+        "promote" => &[(Shards, 2), (Rows, 2)],
         "count" => &[(Heir, 1), (RowHeir, 1)],
         "claim" => &[(Rows, 3), (RowHeir, 1)],
         "settle" => &[(Shards, 2), (Heir, 1)],
