@@ -38,7 +38,7 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + S
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
+    match Box::pin(run()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
