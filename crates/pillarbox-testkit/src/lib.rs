@@ -94,6 +94,11 @@
 //! | `PILLARBOX_SKIPS` | a file that gets one line per skipped test: name, tab, reason |
 #![allow(clippy::unwrap_used, reason = "this crate is test support: a surprise fails the test")]
 
+/// The program of docs/partitioning.md runs as a doctest.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/partitioning.md")]
+struct Partitioning;
+
 mod app;
 mod backend;
 pub mod conformance;
