@@ -9,7 +9,7 @@ use crate::bank::Bank;
 const CREATE: &str =
     "create table audit (event_id varchar(36) not null, what varchar(64) not null)";
 
-/// The status changes and the token does not rise; something is done and then is not; what is
+/// The status changes and the token does not rise, other than by a promotion; something is done and then is not; what is
 /// deleted is not done.
 const POSTGRES: &str = "
 create function audit_note() returns trigger language plpgsql as $$
@@ -18,7 +18,8 @@ begin
     return null;
 end $$;
 create trigger audit_token after update on outbox_event for each row
-    when (new.status <> old.status and new.lock_token <= old.lock_token)
+    when (new.status <> old.status and new.lock_token <= old.lock_token
+        and not (old.status = 2 and new.status = 0))
     execute function audit_note('changed without a new token');
 create trigger audit_undone after update on outbox_event for each row
     when (old.status = 1 and new.status <> 1)
@@ -32,6 +33,7 @@ const MYSQL: [&str; 2] = [
 insert into audit (event_id, what)
 select old.event_id, 'changed without a new token' from dual
 where new.status <> old.status and new.lock_token <= old.lock_token
+    and not (old.status = 2 and new.status = 0)
 union all
 select old.event_id, 'was done and is not' from dual where old.status = 1 and new.status <> 1",
     "create trigger audit_deleted after delete on outbox_event for each row
@@ -42,6 +44,7 @@ select old.event_id, 'deleted before it was done' from dual where old.status <> 
 const SQLITE: &str = "
 create trigger audit_token after update on outbox_event
 when new.status <> old.status and new.lock_token <= old.lock_token
+    and not (old.status = 2 and new.status = 0)
 begin insert into audit values (old.event_id, 'changed without a new token'); end;
 create trigger audit_undone after update on outbox_event
 when old.status = 1 and new.status <> 1

@@ -32,6 +32,7 @@ macro_rules! on_mysql {
 
 on_mysql! {
     ddl_in_a_transaction_lets_no_emit_through,
+    a_connection_lost_at_a_savepoint_is_worth_another_try,
     a_session_without_autocommit_is_refused,
     a_session_that_is_not_strict_lets_no_ghost_through,
     an_emit_dropped_anywhere_leaves_nothing,
@@ -40,6 +41,25 @@ on_mysql! {
     a_settle_gives_up_a_lock_it_cannot_have,
     an_emit_of_any_size_closes_no_statement,
     a_user_without_ddl_rights_migrates_up_to_date_tables,
+}
+
+/// The server ends the session while a savepoint is taken back.
+async fn a_connection_lost_at_a_savepoint_is_worth_another_try(backend: &MysqlBackend) {
+    let pool = backend.sqlx_pool();
+    let mut tx = Outbox::new().begin(pool).await.unwrap();
+    let session: i64 = sqlx::query_scalar("select cast(connection_id() as signed)")
+        .fetch_one(&mut *tx)
+        .await
+        .unwrap();
+    let savepoint = tx.savepoint().await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("kill {session}"))).execute(pool).await.unwrap();
+    drop(savepoint);
+
+    tx.emit_envelope(keyed("1")).await.unwrap();
+    let lost = tx.commit().await.unwrap_err();
+
+    assert!(lost.is_transient(), "{lost}");
+    assert_eq!(lost.kind(), ErrorKind::Unavailable, "{lost}");
 }
 
 /// What is sent after a statement was closed waits 40 ms for the server's acknowledgement.

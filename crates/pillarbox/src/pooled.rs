@@ -30,6 +30,8 @@ pub struct PooledTx<DB: Dropped> {
     garbled: bool,
     /// A rollback to a savepoint found none: a statement had ended the transaction before.
     pub(crate) has_ended: bool,
+    /// The answer to a rollback to a savepoint did not come: the connection is lost.
+    pub(crate) is_lost: bool,
 }
 
 /// What a database needs when a transaction is dropped.
@@ -67,6 +69,7 @@ impl<DB: Dropped> PooledTx<DB> {
             in_doubt: true,
             answer_due: false,
             garbled: false,
+            is_lost: false,
             has_ended: false,
         };
         let statement = statement.map(|begin| begin.into_sql_str());
@@ -106,7 +109,9 @@ impl<DB: Dropped> PooledTx<DB> {
         let sound = if mem::take(&mut self.answer_due) {
             let answer = tokio::time::timeout(ANSWER, self.connection.flush()).await;
             self.has_ended = matches!(&answer, Ok(Err(refused)) if has_ended(refused));
-            matches!(answer, Ok(Ok(())))
+            let sound = matches!(answer, Ok(Ok(())));
+            self.is_lost = !sound && !self.has_ended;
+            sound
         } else {
             DB::is_idle(&mut self.connection)
         };

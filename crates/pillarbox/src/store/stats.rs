@@ -15,7 +15,8 @@ pub struct Stats {
     pub held: u64,
     /// Dead letters that block nobody.
     pub dead: u64,
-    /// For how long the oldest due event has been waiting.
+    /// For how long the oldest due event has been waiting. A store MAY look at the first new rows of
+    /// each shard only, so that counting a backlog does not read it.
     pub oldest_lag: Option<Duration>,
     /// Owners with a living lease.
     pub owners: u64,

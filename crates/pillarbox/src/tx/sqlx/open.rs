@@ -22,6 +22,10 @@ impl<DB: Dialect> SqlxTx<DB> {
             if self.0.has_ended {
                 return Err(ended());
             }
+            if self.0.is_lost {
+                let message = "the connection was lost while a savepoint was rolled back";
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
             let message = "a statement was dropped half-way, what the transaction holds is unknown";
             return Err(Error::new(ErrorKind::NoTransaction, message));
         }
