@@ -4,7 +4,7 @@
 #![cfg(all(feature = "mysql", feature = "postgres"))]
 
 use pillarbox::store::{ClaimMode, Mode};
-use pillarbox::{Envelope, Outbox, Store};
+use pillarbox::{Envelope, Outbox};
 use pillarbox_testkit::{Backend, MysqlBackend, PostgresBackend, run};
 use sqlx::AssertSqlSafe;
 
