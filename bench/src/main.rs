@@ -38,7 +38,7 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + S
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
+    match Box::pin(run()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -104,7 +104,7 @@ async fn postgres_only(
     }
     if options.wants("growth") {
         growth::run(&mut bench).await?;
-        Box::pin(waiting::run(&mut bench)).await?;
+        waiting::run(&mut bench).await?;
     }
     Ok(bench.figures)
 }
