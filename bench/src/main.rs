@@ -104,7 +104,7 @@ async fn postgres_only(
     }
     if options.wants("growth") {
         growth::run(&mut bench).await?;
-        Box::pin(waiting::run(&mut bench)).await?;
+        waiting::run(&mut bench).await?;
     }
     Ok(bench.figures)
 }

@@ -322,6 +322,9 @@ impl Board {
                 shard.next_due = None;
                 shard.start_over();
             }
+            if let Some(below) = &mut shard.below {
+                below.tick(now);
+            }
         }
     }
 

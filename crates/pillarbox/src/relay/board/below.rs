@@ -73,6 +73,11 @@ impl Below {
         self.paused.filter(|_| self.is_wanted)
     }
 
+    /// A pause that is over needs no timer: the next page is read as soon as a read can begin.
+    pub(super) fn tick(&mut self, now: Instant) {
+        self.paused = self.paused.filter(|paused| *paused > now);
+    }
+
     fn is_due(&self, now: Instant, is_last_pass: bool) -> bool {
         self.is_wanted && (is_last_pass || self.paused.is_none_or(|paused| paused <= now))
     }

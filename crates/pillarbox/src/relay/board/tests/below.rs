@@ -84,6 +84,21 @@ async fn a_new_row_is_read_without_the_tail() {
     assert_eq!(sim.running.len(), 1);
 }
 
+/// Or the relay would spin for as long as the read takes.
+#[tokio::test(start_paused = true)]
+async fn heads_that_cannot_be_read_yet_set_no_timer() {
+    let Stage { mut sim, .. } = tail_behind(0).await;
+    sim.board.wake();
+    sim.start_read().await;
+    sim.board.sweep();
+    tokio::time::advance(Duration::from_secs(1)).await;
+
+    sim.board.tick(instant());
+
+    assert!(sim.board.read_under_way);
+    assert_eq!(sim.board.next_due(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_tail_is_found_when_an_operator_lets_its_key_go_on() {
     let Stage { mut sim, .. } = tail_behind(0).await;
