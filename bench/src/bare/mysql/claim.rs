@@ -10,22 +10,23 @@ use crate::{Result, bare::BATCH, round::is_deadlock};
 /// them down.
 const PICK: &str = "
 select e.seq, e.event_id, e.event_type, e.aggregate_id, e.payload
-from bare_outbox_event e force index (bare_outbox_event_pending)
-where e.pending_shard = ? and (e.locked_until is null or e.locked_until < utc_timestamp(6)) {which}
-order by e.seq
+from bare_outbox_event e force index (bare_outbox_event_ready)
+where e.status = 0 and e.pending_shard = ? and (e.locked_until is null or e.locked_until < utc_timestamp(6)) {which}
+order by e.moment, e.seq
 limit ?
 for update skip locked";
 
 /// The way one writes it at first: no older row of the key waits.
 const HEADS: &str = "and not exists (
     select 1 from bare_outbox_event o force index (bare_outbox_event_key)
-    where o.pending_shard = e.shard and o.pending_key = e.ordering_key and o.seq < e.seq)";
+    where o.status = 0 and o.shard = e.shard and o.pending_key = e.ordering_key
+      and o.seq < e.seq)";
 
 const LEASE: &str = "
 update bare_outbox_event
 set locked_until = utc_timestamp(6) + interval 1 minute, lock_token = lock_token + 1";
 
-const DELETE: &str = "delete from bare_outbox_event where status in (0, 2, 4)";
+const DELETE: &str = "delete from bare_outbox_event where status = 0";
 
 /// Takes of the first shard that has something. Claims by hand deadlock with each other when they
 /// ask for heads; the loser takes nothing this time.

@@ -12,16 +12,16 @@ use crate::{
 const READ: &str = "(
 select seq, event_id, event_type, aggregate_id, payload
 from bare_outbox_event
-where pending_shard = ?
-order by seq
+where status = 0 and pending_shard = ?
+order by moment, seq
 limit ?)";
 
-const DELETE: &str = "delete from bare_outbox_event where status in (0, 2, 4) and seq in";
+const DELETE: &str = "delete from bare_outbox_event where status = 0 and seq in";
 
 const MARK: &str = "
 update bare_outbox_event
 set status = 1, done_at = utc_timestamp(6), settled_by = 'order.placed'
-where status in (0, 2, 4) and seq in";
+where status = 0 and seq in";
 
 /// What a listener would get.
 pub(super) struct Event {

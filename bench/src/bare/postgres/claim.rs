@@ -13,7 +13,7 @@ with due as materialized (
     cross join lateral (
         select e.ctid
         from bare_outbox_event e
-        where e.shard = want.shard and e.status in (0, 2, 4)
+        where e.shard = want.shard and e.status = 0
           and (e.locked_until is null or e.locked_until < clock_timestamp()) {which}
         order by e.seq
         limit (select $3)
@@ -31,12 +31,12 @@ returning e.shard, e.seq, e.event_id, e.event_type, e.aggregate_id, e.payload::t
 const HEADS: &str = "and not exists (
     select 1 from bare_outbox_event o
     where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq < e.seq
-      and o.status + 0 in (0, 2, 4))";
+      and o.status + 0 = 0)";
 
 const DELETE: &str = "
 delete from bare_outbox_event e
 using unnest($2::smallint[], $3::bigint[]) as v (shard, seq)
-where e.shard = v.shard and e.seq = v.seq and e.locked_by = $1 and e.status in (0, 2, 4)";
+where e.shard = v.shard and e.seq = v.seq and e.locked_by = $1 and e.status = 0";
 
 /// What a listener would get.
 struct Event {

@@ -14,7 +14,7 @@ from unnest($1::smallint[]) as want (shard)
 cross join lateral (
     select *
     from bare_outbox_event e
-    where e.shard = want.shard and e.status in (0, 2, 4)
+    where e.shard = want.shard and e.status = 0
     order by e.seq
     limit (select $2)
 ) e";
@@ -22,13 +22,13 @@ cross join lateral (
 const DELETE: &str = "
 delete from bare_outbox_event e
 using unnest($1::smallint[], $2::bigint[]) as v (shard, seq)
-where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)";
+where e.shard = v.shard and e.seq = v.seq and e.status = 0";
 
 const MARK: &str = "
 update bare_outbox_event e
 set status = 1, done_at = clock_timestamp(), settled_by = 'order.placed'
 from unnest($1::smallint[], $2::bigint[]) as v (shard, seq)
-where e.shard = v.shard and e.seq = v.seq and e.status in (0, 2, 4)";
+where e.shard = v.shard and e.seq = v.seq and e.status = 0";
 
 /// What a listener would get.
 struct Event {

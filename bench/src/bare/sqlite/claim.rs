@@ -13,7 +13,7 @@ set locked_by = ?1, lock_token = lock_token + 1,
         cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000 + 60000000
 where seq in (
     select e.seq from bare_outbox_event e
-    where shard = 0 and status in (0, 2, 4)
+    where shard = 0 and status = 0
       and (locked_until is null or locked_until <
           cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000) {which}
     order by e.seq
@@ -25,11 +25,11 @@ returning seq, event_id, event_type, aggregate_id, payload";
 const HEADS: &str = "and not exists (
     select 1 from bare_outbox_event o
     where o.shard = 0 and o.ordering_key = e.ordering_key and o.seq < e.seq
-      and o.status in (0, 2, 4))";
+      and o.status = 0)";
 
 const DELETE: &str = "
 delete from bare_outbox_event
-where seq in (select value from json_each(?2)) and locked_by = ?1 and status in (0, 2, 4)";
+where seq in (select value from json_each(?2)) and locked_by = ?1 and status = 0";
 
 /// What a listener would get.
 struct Event {

@@ -10,19 +10,19 @@ use crate::{
 const READ: &str = "
 select seq, event_id, event_type, aggregate_id, payload
 from bare_outbox_event
-where shard = 0 and status in (0, 2, 4)
+where shard = 0 and status = 0
 order by seq
 limit ?1";
 
 const DELETE: &str = "
 delete from bare_outbox_event
-where seq in (select value from json_each(?1)) and status in (0, 2, 4)";
+where seq in (select value from json_each(?1)) and status = 0";
 
 const MARK: &str = "
 update bare_outbox_event
 set status = 1, settled_by = 'order.placed',
     done_at = cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000
-where seq in (select value from json_each(?1)) and status in (0, 2, 4)";
+where seq in (select value from json_each(?1)) and status = 0";
 
 /// What a listener would get.
 struct Event {
