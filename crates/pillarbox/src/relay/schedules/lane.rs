@@ -236,6 +236,7 @@ pub(super) fn gives_back() {
             tokio::task::yield_now().await;
         }
         if chance(2) == 0 {
+            work.close();
             work.stop();
             traffic.is_closed.store(true, Ordering::SeqCst);
         }
