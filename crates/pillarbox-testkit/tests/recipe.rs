@@ -21,6 +21,10 @@ async fn set_mode(backend: &impl Backend) {
     backend.store().configure(&mode).await.unwrap();
 }
 
+/// An event of January, written by another program.
+const FOREIGN: &str = "insert into outbox_event (event_type, payload, created_at)
+    values ('order.placed', '7', '2026-01-15')";
+
 fn event() -> Envelope {
     Envelope::json("order.placed", &7).unwrap().aggregate("order", "7").unwrap()
 }
@@ -33,9 +37,7 @@ async fn on_postgres(backend: &PostgresBackend) {
     let mut tx = Outbox::new().begin(pool).await.unwrap();
     tx.emit_envelope(event()).await.unwrap();
     tx.commit().await.unwrap();
-    let foreign = "insert into outbox_event (event_type, payload, created_at)
-        values ('order.placed', '7', '2026-01-15')";
-    sqlx::raw_sql(foreign).execute(pool).await.unwrap();
+    sqlx::raw_sql(FOREIGN).execute(pool).await.unwrap();
     sqlx::raw_sql(statements("PostgreSQL, every month")).execute(pool).await.unwrap();
 
     let left = "select count(*), count(shard) from outbox_event";
@@ -52,9 +54,7 @@ async fn on_mysql(backend: &MysqlBackend) {
     let mut tx = Outbox::new().begin(pool).await.unwrap();
     tx.emit_envelope(event()).await.unwrap();
     tx.commit().await.unwrap();
-    let foreign = "insert into outbox_event (event_type, payload, created_at)
-        values ('order.placed', '7', '2026-01-15')";
-    sqlx::raw_sql(foreign).execute(pool).await.unwrap();
+    sqlx::raw_sql(FOREIGN).execute(pool).await.unwrap();
     sqlx::raw_sql(statements("MySQL, MariaDB, every month")).execute(pool).await.unwrap();
 
     let left: i64 =

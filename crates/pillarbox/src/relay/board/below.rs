@@ -181,10 +181,8 @@ impl Board {
 
     /// Behind the head of a key there may be more, which no page shows.
     fn note_tails(&mut self, heads: &[Pending]) {
-        let starts = |row: &&Pending| row.before == Before::Nothing && !self.hand.has(row.seq);
-        let startable: Vec<_> = heads.iter().filter(starts).cloned().collect();
-        for row in startable {
-            if let Some(key) = row.key {
+        for row in heads.iter().filter(|row| row.before == Before::Nothing) {
+            if let Some(key) = row.key.clone().filter(|_| !self.hand.has(row.seq)) {
                 self.lanes.entry((row.shard, key)).or_default().tail_unread = true;
             }
         }

@@ -96,9 +96,18 @@ pub(super) async fn release_rows(
 }
 
 pub(super) async fn reclaim(store: &PostgresStore, rows: &[RowLease]) -> Result<u64> {
+    write_under_token(store, sql::RECLAIM, rows).await
+}
+
+/// Runs a statement that takes rows under their tokens and nothing else. Returns how many it changed.
+pub(super) async fn write_under_token(
+    store: &PostgresStore,
+    text: &'static str,
+    rows: &[RowLease],
+) -> Result<u64> {
     let Rows { shards, seqs, tokens } = Rows::of(rows);
     let mut link = store.link(store.work()).await?;
-    let freed = sqlx::query(store.sql(sql::RECLAIM))
+    let written = sqlx::query(store.sql(text))
         .persistent(store.named)
         .bind(shards)
         .bind(seqs)
@@ -106,7 +115,7 @@ pub(super) async fn reclaim(store: &PostgresStore, rows: &[RowLease]) -> Result<
         .execute(&mut *link)
         .await?;
     link.end().await?;
-    Ok(freed.rows_affected())
+    Ok(written.rows_affected())
 }
 
 pub(super) async fn suspect(store: &PostgresStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sqlx::Row as _;
 
-use super::columns::Rows;
+use super::claim::write_under_token;
 use super::link::Link;
 use super::read::moment;
 use super::{PostgresStore, sql::due as sql};
@@ -74,15 +74,5 @@ async fn write(
 }
 
 pub(super) async fn postpone(store: &PostgresStore, rows: &[RowLease]) -> Result<u64> {
-    let Rows { shards, seqs, tokens } = Rows::of(rows);
-    let mut link = store.link(store.work()).await?;
-    let postponed = sqlx::query(store.sql(sql::POSTPONE))
-        .persistent(store.named)
-        .bind(shards)
-        .bind(seqs)
-        .bind(tokens)
-        .execute(&mut *link)
-        .await?;
-    link.end().await?;
-    Ok(postponed.rows_affected())
+    write_under_token(store, sql::POSTPONE, rows).await
 }

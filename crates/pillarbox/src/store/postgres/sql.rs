@@ -104,7 +104,40 @@ macro_rules! blocked {
     };
 }
 
-pub(super) use blocked;
+/// The oldest new row of each key of a shard, for keys after one: from one head to the next, each by one
+/// look at the index, so that a long queue behind a head costs nothing. Nobody asks for the next head
+/// when there are enough.
+macro_rules! heads {
+    ($shard:literal, $after:literal) => {
+        concat!(
+            "with recursive head as (
+    (select e.ordering_key, e.seq
+    from {p}outbox_event e
+    where e.shard = ",
+            $shard,
+            " and e.status + 0 = 0 and e.ordering_key > ",
+            $after,
+            "
+    order by e.ordering_key, e.seq
+    limit 1)
+    union all
+    select e.ordering_key, e.seq
+    from head
+    cross join lateral (
+        select e.ordering_key, e.seq
+        from {p}outbox_event e
+        where e.shard = ",
+            $shard,
+            " and e.status + 0 = 0 and e.ordering_key > head.ordering_key
+        order by e.ordering_key, e.seq
+        limit 1
+    ) e
+)"
+        )
+    };
+}
+
+pub(super) use {blocked, heads};
 
 /// The newest migration laid down.
 pub(super) const VERSION: &str =

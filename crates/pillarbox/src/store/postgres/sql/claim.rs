@@ -1,6 +1,6 @@
 //! Statements of row claims.
 
-use super::{audit, blocked, event_columns, mark, pending_columns, under_token};
+use super::{audit, blocked, event_columns, heads, mark, pending_columns, under_token};
 
 /// When new rows can be had; one whose time has not come, so that it is postponed.
 macro_rules! unleased {
@@ -55,8 +55,6 @@ with due as materialized (
     lease!()
 );
 
-/// From the head of one key to the head of the next, each by one look at the index, so that a long
-/// queue behind a head costs nothing. Nobody asks for the next head when there are enough.
 /// A head is not to be had while an older row of its key waits for its time or for an operator.
 /// The rows without a key come behind all keys.
 pub(in super::super) const CLAIM_HEADS: &str = concat!(
@@ -65,25 +63,9 @@ with due as materialized (
     select e.place, e.seq, e.is_lapsed
     from unnest($2::smallint[]) with ordinality as want (shard, nth)
     cross join lateral (
-        with recursive head as (
-            (select e.ordering_key, e.seq
-            from {p}outbox_event e
-            where e.shard = want.shard and e.status + 0 = 0
-              and e.ordering_key > case want.nth when 1 then $7 else '' end
-            order by e.ordering_key, e.seq
-            limit 1)
-            union all
-            select e.ordering_key, e.seq
-            from head
-            cross join lateral (
-                select e.ordering_key, e.seq
-                from {p}outbox_event e
-                where e.shard = want.shard and e.status + 0 = 0
-                  and e.ordering_key > head.ordering_key
-                order by e.ordering_key, e.seq
-                limit 1
-            ) e
-        )
+        ",
+    heads!("want.shard", "case want.nth when 1 then $7 else '' end"),
+    "
         select e.place, e.seq, e.is_lapsed
         from head
         cross join lateral (

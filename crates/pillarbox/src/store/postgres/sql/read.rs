@@ -3,7 +3,7 @@
 //! `before` is 1 where an older row of the key waits for its time or for an operator, and 2 where an
 //! older new row is not read. Both are asked in the same snapshot.
 
-use super::{blocked, event_columns, pending_columns};
+use super::{blocked, event_columns, heads, pending_columns};
 
 /// Payload and headers of a row that may start, as far as they have no more bytes than said; of one
 /// that may not, their sizes alone.
@@ -85,26 +85,10 @@ select coalesce((
     limit 1
 ), 0)";
 
-/// From the head of one key to the head of the next, each by one look at the index, so that a long
-/// queue behind a head costs nothing. Nobody asks for the next head when there are enough.
+/// Heads of keys, blocked ones too.
 pub(in super::super) const READ_HEADS: &str = concat!(
-    "with recursive head as (
-    (select e.ordering_key, e.seq
-    from {p}outbox_event e
-    where e.shard = $1 and e.status + 0 = 0 and e.ordering_key > $2 collate \"C\"
-    order by e.ordering_key, e.seq
-    limit 1)
-    union all
-    select e.ordering_key, e.seq
-    from head
-    cross join lateral (
-        select e.ordering_key, e.seq
-        from {p}outbox_event e
-        where e.shard = $1 and e.status + 0 = 0 and e.ordering_key > head.ordering_key
-        order by e.ordering_key, e.seq
-        limit 1
-    ) e
-)
+    heads!("$1", "$2 collate \"C\""),
+    "
 select ",
     pending_columns!("e.locked_until"),
     "e.before, ",
