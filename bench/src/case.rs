@@ -62,7 +62,7 @@ pub(crate) struct Case<'a> {
 }
 
 pub(crate) async fn shards(store: &Arc<dyn Store>) -> Result<Vec<ShardId>> {
-    let count = i16::try_from(store.layout().await?.shards.get())?;
+    let count = i16::try_from(store.config().await?.shards.get())?;
     Ok((0..count).map(ShardId).collect())
 }
 

@@ -135,7 +135,7 @@ impl Heard {
 
 /// Whether every shard is held, and nobody has more than one above its share.
 async fn is_shared(store: &Arc<dyn Store>, relays: usize) -> Result<bool> {
-    let shards = usize::from(store.layout().await?.shards.get());
+    let shards = usize::from(store.config().await?.shards.get());
     let held: Vec<usize> =
         store.members().await?.iter().map(|member| usize::from(member.held)).collect();
     let share = shards.div_ceil(relays);

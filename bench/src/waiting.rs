@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use pillarbox::RelaySettings;
-use pillarbox::store::{ClaimMode, Mode, Order};
+use pillarbox::store::{ClaimMode, DeliveryMode, Order};
 use tokio::time::sleep;
 
 use crate::{
@@ -81,13 +81,13 @@ pub(crate) async fn run(bench: &mut Bench<'_, PostgresBench>) -> Result {
     let database = &bench.database.workers(4).await?;
     for curve in &CURVES {
         if bench.wants(&format!("growth, {}", curve.axis)) {
-            let mode = Mode { claim: curve.claim, order: Order::Key };
+            let mode = DeliveryMode { claim: curve.claim, order: Order::Key };
             database.store(OURS)?.configure(&mode).await?;
             points(bench, database, curve).await?;
         }
     }
     database.clear().await?;
-    Ok(database.store(OURS)?.configure(&Mode::default()).await?)
+    Ok(database.store(OURS)?.configure(&DeliveryMode::default()).await?)
 }
 
 /// Each beside the first, at which nothing waits.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::layer::{self, ConcurrencyLimit, Layer};
-use pillarbox::observe::Happening;
+use pillarbox::telemetry::RelayEvent;
 use pillarbox::{
     Backoff, Cx, Envelope, Failure, Inbox, Listeners, Outbox, Relay, RelayHandle, Store,
 };
@@ -82,7 +82,7 @@ pub(crate) async fn start(
         let mut relay = Relay::shared(Arc::clone(store), listeners(&ear, orders.trouble))
             .settings(orders.settings.clone())
             .retry(Backoff::new(2 * AGAIN, Duration::from_millis(orders.backoff)))
-            .observer(move |happening: &Happening<'_>| see(&seen, happening));
+            .observer(move |relay_event: &RelayEvent<'_>| see(&seen, relay_event));
         if orders.trouble.is_limited() {
             relay = relay.layer(limit()?);
         }
@@ -258,16 +258,16 @@ fn limit() -> Result<impl Layer> {
     Ok(layer::only("nemesis.trouble", ConcurrencyLimit::new(NonZeroU32::MIN))?)
 }
 
-fn see(log: &Log, happening: &Happening<'_>) {
+fn see(log: &Log, relay_event: &RelayEvent<'_>) {
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-    let noted = match happening {
-        Happening::Fenced { event_id } => log.note(&Entry::Fenced { id: event_id }),
-        Happening::LeaseLost { .. } => log.note(&Entry::LeaseLost),
-        Happening::Abandoned { unsettled } => {
+    let noted = match relay_event {
+        RelayEvent::Fenced { event_id } => log.note(&Entry::Fenced { id: event_id }),
+        RelayEvent::LeaseLost { .. } => log.note(&Entry::LeaseLost),
+        RelayEvent::Abandoned { unsettled } => {
             log.note(&Entry::Abandoned { events: count(*unsettled) })
         }
-        Happening::Hot { events } => log.note(&Entry::Hot { events: count(*events) }),
-        Happening::ShardsTaken { shards, .. } => log.note(&Entry::Took { shards: count(*shards) }),
+        RelayEvent::FromLocalQueue { events } => log.note(&Entry::Hot { events: count(*events) }),
+        RelayEvent::ShardsTaken { shards, .. } => log.note(&Entry::Took { shards: count(*shards) }),
         _ => Ok(()),
     };
     if let Err(error) = noted {

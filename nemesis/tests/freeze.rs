@@ -10,7 +10,7 @@ use nemesis::bank::Bank;
 use nemesis::place::{Place, Server, attach};
 use nemesis::proxy::{Proxy, Way, Weather, authority};
 use nemesis::show::{PATIENCE, wait};
-use pillarbox::store::{Join, Lease, Mode, Take};
+use pillarbox::store::{AcquireShards, DeliveryMode, Join, Lease};
 use pillarbox::{OwnerId, Store};
 
 /// What every word takes on its way: a move has several with the lock in its hands.
@@ -38,21 +38,25 @@ async fn freeze(server: Server) {
     let [silent_owner, heir] = [OwnerId::generate(), OwnerId::generate()];
     join(&silent, &silent_owner).await;
     join(&place.store, &heir).await;
-    silent.take(&take(&silent_owner, 0)).await.unwrap();
+    silent.acquire_shards(&take(&silent_owner, 0)).await.unwrap();
     proxy.set(Weather::Late(LATE));
     // Again and again: whoever looks for the lock may be what it fails for.
     let moving = tokio::spawn(async move {
         loop {
-            silent.take(&take(&silent_owner, u16::MAX)).await.ok();
+            silent.acquire_shards(&take(&silent_owner, u16::MAX)).await.ok();
         }
     });
     wait(PATIENCE, async || Ok(is_locked(&place.bank).await)).await.unwrap();
     proxy.set(Weather::Deaf(Way::Both));
-    let held_up = place.store.take(&take(&heir, 1)).await;
+    let held_up = place.store.acquire_shards(&take(&heir, 1)).await;
     assert!(held_up.is_err(), "nobody is held up: the test says nothing");
 
     let taken = wait(PATIENCE, async || {
-        Ok(place.store.take(&take(&heir, u16::MAX)).await.is_ok_and(|taken| !taken.is_empty()))
+        Ok(place
+            .store
+            .acquire_shards(&take(&heir, u16::MAX))
+            .await
+            .is_ok_and(|taken| !taken.is_empty()))
     });
 
     taken.await.expect("the shards can be taken again");
@@ -73,9 +77,9 @@ async fn is_locked(bank: &Bank) -> bool {
 
 async fn join(store: &Arc<dyn Store>, owner: &OwnerId) {
     let lease = Lease { owner: owner.clone(), length: Duration::from_secs(3600), wants: u16::MAX };
-    store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
+    store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
 }
 
-fn take(owner: &OwnerId, most: u16) -> Take {
-    Take { owner: owner.clone(), most, held: Vec::new() }
+fn take(owner: &OwnerId, most: u16) -> AcquireShards {
+    AcquireShards { owner: owner.clone(), most, held: Vec::new() }
 }

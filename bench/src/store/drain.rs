@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use pillarbox::store::{
-    Budget, Join, Lease, Mode, Pending, Read, Settle, Settlement, ShardRead, Take,
+    AcquireShards, Budget, DeliveryMode, Join, Lease, Pending, Read, Settle, Settlement, ShardRead,
 };
 use pillarbox::{Epoch, OwnerId, Seq, ShardId, Store};
 
@@ -104,8 +104,10 @@ impl Owner {
     async fn enter(store: &Arc<dyn Store>, shards: usize) -> Result<Self> {
         let (id, most) = (OwnerId::generate(), u16::try_from(shards)?);
         let lease = Lease { owner: id.clone(), length: LEASE, wants: most };
-        store.join(&Join { lease, mode: Mode::default() }).await?;
-        let taken = store.take(&Take { owner: id.clone(), most, held: Vec::new() }).await?;
+        store.join(&Join { lease, mode: DeliveryMode::default() }).await?;
+        let taken = store
+            .acquire_shards(&AcquireShards { owner: id.clone(), most, held: Vec::new() })
+            .await?;
         if taken.len() != shards {
             return Err(format!("{} shards taken instead of {shards}", taken.len()).into());
         }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use pillarbox::store::{
-    Budget, Holding, Join, Lease, Mode, Pending, Purge, Read, Settle, Settlement, ShardRead, Take,
+    AcquireShards, Budget, DeliveryMode, Join, Lease, OwnedShard, Pending, Purge, Read, Settle,
+    Settlement, ShardRead,
 };
 use pillarbox::tx::{Insert, Tx as _};
 use pillarbox::{
@@ -172,8 +173,8 @@ async fn an_open_emit_stops_nothing_that_a_relay_does(backend: &MysqlBackend) {
     assert_eq!(relay.settle(again).await.unwrap(), []);
     assert_eq!(relay.store.purge(&Purge::done(Duration::ZERO)).await.unwrap(), 2);
     assert_eq!(relay.read().await.len(), 2);
-    let take = Take { owner: relay.owner.clone(), most: 64, held: vec![] };
-    assert_eq!(relay.store.take(&take).await.unwrap().len(), 64);
+    let take = AcquireShards { owner: relay.owner.clone(), most: 64, held: vec![] };
+    assert_eq!(relay.store.acquire_shards(&take).await.unwrap().len(), 64);
 
     open.commit().await.unwrap();
     assert_eq!(relay.read().await.len(), 5);
@@ -232,10 +233,10 @@ async fn a_user_without_ddl_rights_migrates_up_to_date_tables(backend: &MysqlBac
     let store = MysqlStore::new(MySqlPoolOptions::new().connect_lazy_with(options));
 
     let current = store.migrate().await;
-    let layout = store.layout().await;
+    let layout = store.config().await;
     let marked = store.mark_seq().await;
     backend.run("update outbox_setting set newest_seq = 7").await.unwrap();
-    let behind = store.layout().await;
+    let behind = store.config().await;
     backend.run("delete from outbox_migration").await.unwrap();
     let outdated = store.migrate().await;
     backend.run(&format!("drop user '{user}'")).await.unwrap();
@@ -253,7 +254,7 @@ async fn a_user_without_ddl_rights_migrates_up_to_date_tables(backend: &MysqlBac
 struct Hands {
     store: Arc<dyn Store>,
     owner: OwnerId,
-    holdings: Vec<Holding>,
+    holdings: Vec<OwnedShard>,
 }
 
 impl Hands {
@@ -261,9 +262,9 @@ impl Hands {
         let (store, owner) = (backend.store(), OwnerId::generate());
         let length = Duration::from_secs(3600);
         let lease = Lease { owner: owner.clone(), length, wants: 64 };
-        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
-        let take = Take { owner: owner.clone(), most: 64, held: vec![] };
-        let holdings = store.take(&take).await.unwrap();
+        store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
+        let take = AcquireShards { owner: owner.clone(), most: 64, held: vec![] };
+        let holdings = store.acquire_shards(&take).await.unwrap();
         Self { store, owner, holdings }
     }
 

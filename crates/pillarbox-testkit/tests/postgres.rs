@@ -116,11 +116,11 @@ async fn a_role_without_ddl_rights_migrates_up_to_date_tables(backend: &Postgres
     let store = PostgresStore::new(PgPoolOptions::new().connect_lazy_with(options));
 
     let current = store.migrate().await;
-    let layout = store.layout().await;
+    let layout = store.config().await;
     let unmarked = store.mark_seq().await;
     backend.run(&format!("grant select on sequence outbox_event_seq_seq to {role}")).await.unwrap();
     backend.run("update outbox_setting set newest_seq = 7").await.unwrap();
-    let behind = store.layout().await;
+    let behind = store.config().await;
     backend.run("delete from outbox_migration").await.unwrap();
     let outdated = store.migrate().await;
     store.pool().close().await;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a surprise fails the test")]
 #![cfg(all(feature = "mysql", feature = "postgres"))]
 
-use pillarbox::store::{ClaimMode, Mode};
+use pillarbox::store::{ClaimMode, DeliveryMode};
 use pillarbox::{Envelope, Outbox};
 use pillarbox_testkit::{Backend, MysqlBackend, PostgresBackend, run};
 use sqlx::AssertSqlSafe;
@@ -17,7 +17,7 @@ fn statements(title: &str) -> AssertSqlSafe<String> {
 }
 
 async fn set_mode(backend: &impl Backend) {
-    let mode = Mode { claim: ClaimMode::None, ..Mode::default() };
+    let mode = DeliveryMode { claim: ClaimMode::None, ..DeliveryMode::default() };
     backend.store().configure(&mode).await.unwrap();
 }
 
@@ -43,7 +43,7 @@ async fn on_postgres(backend: &PostgresBackend) {
     let left = "select count(*), count(shard) from outbox_event";
     let left: (i64, i64) = sqlx::query_as(left).fetch_one(pool).await.unwrap();
     assert_eq!(left, (1, 1), "the partition of January is gone");
-    assert_eq!(backend.store().layout().await.unwrap().mode.claim, ClaimMode::None);
+    assert_eq!(backend.store().config().await.unwrap().mode.claim, ClaimMode::None);
 }
 
 async fn on_mysql(backend: &MysqlBackend) {

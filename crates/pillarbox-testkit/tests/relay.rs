@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a surprise fails the test")]
 #![cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 
-#[path = "relay/bell.rs"]
-mod bell;
 #[path = "relay/crash.rs"]
 mod crash;
 #[path = "relay/failure.rs"]
@@ -13,18 +11,20 @@ mod failure;
 mod fault;
 #[path = "relay/fixture.rs"]
 mod fixture;
-#[path = "relay/hot.rs"]
-mod hot;
-#[path = "relay/hot_key.rs"]
-mod hot_key;
 #[path = "relay/large.rs"]
 mod large;
 #[path = "relay/layer.rs"]
 mod layer;
+#[path = "relay/local_queue.rs"]
+mod local_queue;
+#[path = "relay/local_queue_key.rs"]
+mod local_queue_key;
 #[path = "relay/lock.rs"]
 mod lock;
-#[path = "relay/observe.rs"]
-mod observe;
+#[path = "relay/maintenance.rs"]
+mod maintenance;
+#[path = "relay/notify.rs"]
+mod notify;
 #[path = "relay/order.rs"]
 mod order;
 #[path = "relay/other_writer.rs"]
@@ -51,8 +51,8 @@ mod start;
 mod stop;
 #[path = "relay/takeover.rs"]
 mod takeover;
-#[path = "relay/upkeep.rs"]
-mod upkeep;
+#[path = "relay/telemetry.rs"]
+mod telemetry;
 
 /// One named test per case and store.
 macro_rules! on_every_store {
@@ -118,7 +118,7 @@ on_every_store! {
         its_events_from_memory_keep_no_other_waiting,
         what_follows_it_in_its_key_waits,
     }
-    bell {
+    notify {
         a_commit_elsewhere_is_heard,
         a_transaction_of_the_callers_own_is_looked_for,
         a_process_that_only_writes_is_heard,
@@ -132,7 +132,7 @@ on_every_store! {
         an_event_that_survives_is_no_suspect_any_more,
         a_row_that_survives_is_no_suspect_any_more,
     }
-    hot {
+    local_queue {
         a_free_event_comes_without_a_look_at_the_table,
         hot_and_cold_events_come_once_each,
         a_full_lane_loses_nothing,
@@ -145,7 +145,7 @@ on_every_store! {
         what_is_committed_during_a_stop_is_handed_over,
         what_is_committed_during_a_stop_is_handed_over_by_rows,
     }
-    hot_key {
+    local_queue_key {
         the_first_of_a_key_comes_from_memory,
         a_transaction_keeps_its_order,
         an_event_that_fails_holds_back_its_key,
@@ -208,7 +208,7 @@ on_every_store! {
         a_stop_gives_idle_shards_back_while_a_delivery_is_under_way,
         four_relays_restarted_one_by_one_deliver_once_and_in_order,
     }
-    observe {
+    telemetry {
         a_delivery_is_seen_from_the_read_to_the_settle,
         failures_are_seen_until_the_event_is_given_up,
         an_observer_that_panics_harms_no_delivery,
@@ -254,7 +254,7 @@ on_every_store! {
         a_store_that_panics_is_asked_again,
         an_outage_is_survived,
     }
-    upkeep {
+    maintenance {
         a_relay_purges_what_is_past_its_own_retention,
         dead_letters_and_their_trail_have_retentions_of_their_own,
         only_the_owner_of_the_lowest_shard_purges,

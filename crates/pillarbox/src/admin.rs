@@ -1,10 +1,10 @@
 //! What an operator does: look at dead letters, replay them, skip them, discard them.
 
-mod walk;
+mod bulk;
 
 use std::{collections::HashSet, sync::Arc};
 
-pub use self::walk::{Progress, Walk};
+pub use self::bulk::{BulkOperation, Progress};
 use crate::error::Result;
 use crate::id::EventId;
 use crate::store::{
@@ -145,7 +145,7 @@ impl Admin {
     /// # use pillarbox::{Admin, EventId, MemoryStore};
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// # let (admin, id) = (Admin::new(MemoryStore::new()), EventId::generate());
-    /// for line in admin.trail(&id).await? {
+    /// for line in admin.audit_trail(&id).await? {
     ///     println!("{} {} {}", line.at, line.action, line.error.unwrap_or_default());
     /// }
     /// # Ok::<(), pillarbox::Error>(())
@@ -158,8 +158,8 @@ impl Admin {
     ///
     /// # Cancel safety
     /// Nothing is changed.
-    pub async fn trail(&self, id: impl AsRef<str>) -> Result<Vec<AuditEntry>> {
-        self.store.trail(id.as_ref()).await
+    pub async fn audit_trail(&self, id: impl AsRef<str>) -> Result<Vec<AuditEntry>> {
+        self.store.audit_trail(id.as_ref()).await
     }
 
     /// Replays, skips or discards any number of events, by id or by `seq`, and says how many of
@@ -223,8 +223,8 @@ impl Admin {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn operate_matching(&self, action: Action, filter: Filter) -> Walk {
-        Walk::new(Arc::clone(&self.store), action, filter)
+    pub fn operate_matching(&self, action: Action, filter: Filter) -> BulkOperation {
+        BulkOperation::new(Arc::clone(&self.store), action, filter)
     }
 }
 

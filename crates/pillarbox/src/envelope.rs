@@ -13,7 +13,7 @@ pub use self::headers::{Headers, MAX_HEADER, MAX_HEADERS, MAX_HEADERS_SIZE};
 pub use self::payload::{JsonText, MAX_JSON_DEPTH, MAX_PAYLOAD, Payload};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) use self::row::Sizes;
-pub use self::row::{BadRow, Row};
+pub use self::row::{InvalidRow, Row};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::event::{

@@ -213,7 +213,7 @@ pub struct Epoch(pub i64);
 pub struct Seq(pub i64);
 
 impl Seq {
-    /// Before every event.
+    /// Predecessor every event.
     pub const START: Self = Self(0);
 }
 

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::event::check_text;
-use crate::point::point;
 use crate::table::{TablePrefix, Tables};
 use crate::tx::{Accept, Accepted, PayloadHash, Tx};
 
@@ -120,7 +120,7 @@ impl Inbox {
             check_text("tenant", tenant, crate::event::MAX_TENANT)?;
         }
         let consumer = &*self.consumer;
-        point!("inbox.before"?);
+        crash_point!("inbox.before"?);
         let accepted = tx
             .accept(&Accept {
                 tables: &self.tables,
@@ -131,7 +131,7 @@ impl Inbox {
                 payload_hash,
             })
             .await;
-        point!("inbox.after"?);
+        crash_point!("inbox.after"?);
         accepted
     }
 }

@@ -54,7 +54,7 @@ pub use self::hook::{after, before, only};
 pub use self::rate::RateLimit;
 pub use self::span::TraceSpan;
 pub use self::timeout::Timeout;
-use crate::listen::Cx;
+use crate::listener::Cx;
 use crate::verdict::Failure;
 
 /// How a delivery went.

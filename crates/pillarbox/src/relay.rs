@@ -14,6 +14,7 @@ mod hot;
 mod job;
 mod lease;
 mod locked;
+mod maintenance;
 mod memory;
 mod mode;
 mod number;
@@ -30,7 +31,6 @@ mod share;
 mod started;
 mod stop;
 mod suspects;
-mod upkeep;
 mod verdicts;
 mod work;
 mod writer_only;
@@ -52,26 +52,26 @@ use self::engine::Engine;
 pub use self::handle::RelayHandle;
 use self::hot::HotWork;
 use self::lease::{Heartbeat, Tenure};
+pub use self::maintenance::Maintenance;
+use self::maintenance::Watch;
 use self::routes::Routes;
 use self::rows::{RowEngine, RowWork};
 pub use self::settings::Settings;
 use self::share::Balance;
 use self::started::{AnyEngine, Started};
 pub use self::stop::StopSummary;
-pub use self::upkeep::Upkeep;
-use self::upkeep::Watch;
 use self::work::Work;
 pub use self::writer_only::{WriterHandle, WriterOnly};
 use crate::clock::{Clock, SystemClock, instant};
-use crate::emit::Outbox;
 use crate::error::Result;
-use crate::hot::{Holds, Host, HotEvents, HotLane};
 use crate::layer::{Layer, Layers};
-use crate::listen::Listeners;
-use crate::observe::{Happening, Observer, Observers};
+use crate::listener::Listeners;
+use crate::local_queue::{LocalQueue, LocalReceiver, LocalRelay, OwnedShards};
+use crate::outbox::Outbox;
 use crate::retry::{Backoff, Judge, OnDone, RetryPolicy};
-use crate::store::{ClaimMode, Layout, Store};
-use crate::tick::Tick;
+use crate::scheduler::Scheduler;
+use crate::store::{ClaimMode, OutboxConfig, Store};
+use crate::telemetry::{Observer, Observers, RelayEvent};
 use crate::wake::Wake;
 
 /// How many events may wait for a worker on their way from a commit.
@@ -116,7 +116,7 @@ pub struct Relay {
     policy: Box<dyn RetryPolicy>,
     clock: Arc<dyn Clock>,
     wake: Wake,
-    hot: (HotLane, HotEvents),
+    hot: (LocalQueue, LocalReceiver),
     observers: Observers,
     depths: Arc<Depths>,
 }
@@ -137,7 +137,7 @@ impl Relay {
             policy: Box::new(Backoff::default()),
             clock: Arc::new(SystemClock),
             wake: Wake::default(),
-            hot: HotLane::new(HOT_LANE),
+            hot: LocalQueue::new(HOT_LANE),
             observers: Observers::default(),
             depths: Arc::default(),
         }
@@ -166,7 +166,7 @@ impl Relay {
 
     /// Seen by this one too; observers are told in the order they were given.
     ///
-    /// The [log](crate::observe::Log) is always among them.
+    /// The [log](crate::telemetry::Log) is always among them.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers = self.observers.and(observer);
@@ -231,13 +231,13 @@ impl Relay {
         };
         heartbeat.join().await?;
         let (owner, store) = (Cow::Borrowed(&tenure.owner), self.store.name().into());
-        self.observers.see(&Happening::Started { owner, store });
+        self.observers.on_event(&RelayEvent::Started { owner, store });
         heartbeat.take_first().await;
-        let upkeep = self.upkeep(&tenure);
-        Ok(self.started(heartbeat, upkeep))
+        let maintenance = self.maintenance(&tenure);
+        Ok(self.started(heartbeat, maintenance))
     }
 
-    fn upkeep(&self, tenure: &Arc<Tenure>) -> Tick {
+    fn maintenance(&self, tenure: &Arc<Tenure>) -> Scheduler {
         let watch = Watch {
             tenure: Arc::clone(tenure),
             clock: Arc::clone(&self.clock),
@@ -245,20 +245,20 @@ impl Relay {
             depths: Arc::clone(&self.depths),
         };
         let (store, settings) = (Arc::clone(&self.store), self.settings.clone());
-        Upkeep::of_relay(store, settings, watch, self.observers.clone()).jobs()
+        Maintenance::of_relay(store, settings, watch, self.observers.clone()).jobs()
     }
 
     /// The engine that the tables' mode asks for, ready to run.
-    fn started(self, heartbeat: Heartbeat, upkeep: Tick) -> Started {
+    fn started(self, heartbeat: Heartbeat, maintenance: Scheduler) -> Started {
         let (tenure, layout) = (Arc::clone(&heartbeat.tenure), heartbeat.layout);
         let (wake, patience) = (self.wake.clone(), self.settings.drain.max(SECOND));
-        self.hot.0.open(Host {
+        self.hot.0.open(LocalRelay {
             owner: tenure.owner.clone(),
             lease: self.settings.lease,
             clock: Arc::clone(&self.clock),
             observers: self.observers.clone(),
             shards: (layout.mode.claim == ClaimMode::Shards)
-                .then(|| Arc::clone(&tenure) as Arc<dyn Holds>),
+                .then(|| Arc::clone(&tenure) as Arc<dyn OwnedShards>),
         });
         let engine = match layout.mode.claim {
             ClaimMode::Rows => AnyEngine::Rows(Box::new(self.row_engine(tenure, layout))),
@@ -267,10 +267,10 @@ impl Relay {
             }
         };
         let pauses = Arc::clone(&engine.courier().pauses);
-        Started { heartbeat, upkeep, engine, pauses, wake, patience }
+        Started { heartbeat, maintenance, engine, pauses, wake, patience }
     }
 
-    fn engine(self, tenure: Arc<Tenure>, layout: Layout) -> Engine {
+    fn engine(self, tenure: Arc<Tenure>, layout: OutboxConfig) -> Engine {
         let settings = self.settings;
         let held = Arc::clone(&tenure);
         let are_many = self.listeners.are_for_many();
@@ -296,7 +296,7 @@ impl Relay {
         }
     }
 
-    fn row_engine(self, tenure: Arc<Tenure>, layout: Layout) -> RowEngine {
+    fn row_engine(self, tenure: Arc<Tenure>, layout: OutboxConfig) -> RowEngine {
         let settings = self.settings;
         let held = Arc::clone(&tenure);
         let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);

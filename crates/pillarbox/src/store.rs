@@ -1,4 +1,4 @@
-//! The store contract: what a database must do for the relay, an operator and upkeep.
+//! The store contract: what a database must do for the relay, an operator and maintenance.
 
 mod claim;
 mod content;
@@ -26,19 +26,19 @@ pub use async_trait::async_trait;
 
 pub use self::claim::{Claim, RenewRows, RowLease, RowVerdict, SettleRows};
 pub use self::content::{Budget, Content};
-pub use self::mode::{ClaimMode, Mode, Order};
+pub use self::mode::{ClaimMode, DeliveryMode, Order};
 pub use self::operate::{
     Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, FAILED_PERMANENT, Filter, List,
     MAX_BATCH, Operated, Operation, SEND_FAILED, Target,
 };
 pub use self::purge::{Purge, PurgeKind};
 pub use self::read::{
-    Before, Due, DueRow, Heads, HeadsCursor, KeyRead, Pending, Promote, Read, ReadHeads, ReadKeys,
-    ShardRead,
+    Due, DueRow, Heads, HeadsCursor, KeyRead, Pending, Predecessor, Promote, Read, ReadHeads,
+    ReadKeys, ShardRead,
 };
 pub use self::stats::{Breakdown, MAX_TYPES, ShardStats, Stats, TypeStats};
 use crate::clock::Timestamp;
-use crate::envelope::{BadRow, Envelope};
+use crate::envelope::{Envelope, InvalidRow};
 use crate::error::Result;
 use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId, Token};
 use crate::table::TablePrefix;
@@ -87,7 +87,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration), and the message has the
     /// statement that sets it right. Where the database does not tell how far it has counted, that
     /// is not checked.
-    async fn layout(&self) -> Result<Layout>;
+    async fn config(&self) -> Result<OutboxConfig>;
 
     /// Persists how far `seq` has come, if that is further than before. The relay that purges calls
     /// it with every round; a writer never does.
@@ -96,7 +96,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Sets how rows are claimed and ordered. Refused with
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) while an owner's lease lives;
     /// one that has lapsed is removed, so that it cannot renew into a mode that is not its own.
-    async fn configure(&self, mode: &Mode) -> Result<()>;
+    async fn configure(&self, mode: &DeliveryMode) -> Result<()>;
 
     /// Enters an owner with its first lease. Refused with
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the tables are set to
@@ -114,10 +114,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// transaction. A lease that ends later than twice its length from now was written by a clock
     /// that was ahead: it counts as lapsed, and the leases that its owner has on rows end. A shard that is this owner's and not in `held` counts as free: the answer to
     /// an earlier take was lost. Takes nothing for an owner that is not entered.
-    async fn take(&self, take: &Take) -> Result<Vec<Holding>>;
+    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>>;
 
     /// Gives shards back that are still held at these epochs.
-    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64>;
+    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64>;
 
     /// Gives every shard back and removes the owner.
     async fn leave(&self, owner: &OwnerId) -> Result<()>;
@@ -159,7 +159,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
 
     /// Prolongs the leases of rows that are still this owner's, and says which these are. This,
-    /// [`reclaim`](Self::reclaim) and [`suspect`](Self::suspect) MUST NOT wait for a row that another
+    /// [`reclaim`](Self::reclaim) and [`record_starts`](Self::record_starts) MUST NOT wait for a row that another
     /// transaction has locked: it is left as it is, and [`locked`](Self::locked) names it.
     async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>>;
 
@@ -175,7 +175,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// before may have done: of rows that are new or wait, each if it still has this token,
     /// which stays, and was counted fewer times than said. Says of each that it counted how often
     /// that was since its last verdict. A verdict and a replay set it back.
-    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>>;
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>>;
 
     /// Writes verdicts on claimed rows, each fenced by the row's owner and token alone, and says
     /// which were written.
@@ -192,10 +192,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Hears of commits in other processes, where the database can tell; `None` where it cannot,
     /// and polling is all there is.
-    async fn hear(&self) -> Result<Option<Box<dyn Bell>>>;
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>>;
 
-    /// Tells those who [hear](Self::hear) that there is something to read. A hint: it may get lost.
-    async fn ring(&self) -> Result<()>;
+    /// Tells those who [hear](Self::subscribe) that there is something to read. A hint: it may get lost.
+    async fn notify(&self) -> Result<()>;
 
     /// Lists dead letters and held events, without their payloads.
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>>;
@@ -212,7 +212,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// What failed and was done about the event with this id, oldest first; the newest
     /// [`MAX_BATCH`] entries. The id is a text, for a row may have one that is no [`EventId`].
-    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>>;
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>>;
 
     /// Deletes up to `limit` rows that are done with. Never a pending or held one, except for
     /// [`PurgeKind::Any`], which is refused unless nobody delivers from the tables.
@@ -230,11 +230,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
 /// What `migrate` has laid down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct OutboxConfig {
     /// How many shards keys are hashed into.
     pub shards: NonZeroU16,
     /// How rows are claimed and ordered.
-    pub mode: Mode,
+    pub mode: DeliveryMode,
 }
 
 /// A wish to be entered as an owner.
@@ -243,7 +243,7 @@ pub struct Join {
     /// Who, and for how long at first.
     pub lease: Lease,
     /// How it means to claim and order rows.
-    pub mode: Mode,
+    pub mode: DeliveryMode,
 }
 
 /// A claim on being alive.
@@ -298,7 +298,7 @@ pub enum Renewal {
 
 /// A wish for shards.
 #[derive(Clone, Debug)]
-pub struct Take {
+pub struct AcquireShards {
     /// For whom.
     pub owner: OwnerId,
     /// How many more at most.
@@ -309,18 +309,18 @@ pub struct Take {
 
 /// A shard in someone's hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
+pub struct OwnedShard {
     /// Which shard.
     pub shard: ShardId,
     /// Since which change of hands.
     pub epoch: Epoch,
     /// How it came to be free.
-    pub origin: Origin,
+    pub origin: ShardOrigin,
 }
 
 /// How a shard came to be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ShardOrigin {
     /// Nobody had it, or its owner gave it back.
     Free,
     /// Its owner's lease lapsed: it was killed, paused or cut off.
@@ -329,7 +329,7 @@ pub enum Origin {
 
 /// Rows that their last owner may have died of.
 #[derive(Clone, Debug)]
-pub struct Suspects {
+pub struct Starts {
     /// The rows, as they were read.
     pub rows: Vec<RowLease>,
     /// Only those that were counted fewer times than this.
@@ -338,13 +338,13 @@ pub struct Suspects {
 
 /// Rings when something was committed elsewhere.
 #[async_trait]
-pub trait Bell: Send + fmt::Debug {
+pub trait Notifications: Send + fmt::Debug {
     /// Waits for the next ring; many at once may count as one. A connection that was lost is made
     /// again, and counts as a ring, since nobody knows what was missed.
     ///
     /// # Cancel safety
     /// A dropped wait may lose a ring: polling finds what it was about.
-    async fn rung(&mut self) -> Result<()>;
+    async fn recv(&mut self) -> Result<()>;
 }
 
 /// Where an event is in its life.
@@ -448,5 +448,5 @@ pub struct StoredEvent {
     /// Why its last attempt failed.
     pub last_error: Option<String>,
     /// The event, or why the row is none.
-    pub event: Result<Envelope, BadRow>,
+    pub event: Result<Envelope, InvalidRow>,
 }

@@ -24,9 +24,9 @@ use crate::table::Tables;
 ///   a row that commits by itself is a ghost.
 /// - `insert` MUST wait while another transaction holds one of [`Insert::locks`], and see its events
 ///   then: of two that lock a key, the second's events have the larger `seq`.
-/// - With [`Insert::hot`], every event that [`Hot::takes`] is born under the lease with
-///   [`Hot::TOKEN`], and `insert` MUST say of each event, in order, where it was written: of those
-///   that `Hot::takes` always, of others that [`Hot::asks`] for if it can tell whether it
+/// - With [`Insert::hot`], every event that [`LocalLease::leases`] is born under the lease with
+///   [`LocalLease::TOKEN`], and `insert` MUST say of each event, in order, where it was written: of those
+///   that `LocalLease::leases` always, of others that [`LocalLease::wants_position`] for if it can tell whether it
 ///   [`is_next`](Place::is_next), and of no others. Without, it may say nothing at all.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an open transaction",
@@ -53,13 +53,13 @@ pub struct Insert<'a> {
     /// Keys to lock before anything is written, until the transaction ends; in order, each once.
     pub locks: &'a [String],
     /// Who delivers some of them straight from memory after the commit; these are born leased.
-    pub hot: Option<Hot<'a>>,
+    pub hot: Option<LocalLease<'a>>,
 }
 
 /// A lease that rows are born under: their writer delivers them, and nobody else reads them before
 /// it has run out.
 #[derive(Clone, Copy, Debug)]
-pub struct Hot<'a> {
+pub struct LocalLease<'a> {
     /// Whose.
     pub owner: &'a OwnerId,
     /// For how long from the statement on, by the database's clock.
@@ -69,18 +69,18 @@ pub struct Hot<'a> {
     pub keyed: bool,
 }
 
-impl Hot<'_> {
+impl LocalLease<'_> {
     /// The token that a row is born with under a lease.
     pub const TOKEN: Token = Token(1);
 
     /// Whether an event is born leased: one that waits for nothing, neither for a time nor for
     /// others of its key.
-    pub fn takes(envelope: &Envelope) -> bool {
+    pub fn leases(envelope: &Envelope) -> bool {
         envelope.delivery() == Delivery::AtOnce && !envelope.is_ordered()
     }
 
     /// Whether it matters where an event is written.
-    pub fn asks(&self, envelope: &Envelope) -> bool {
+    pub fn wants_position(&self, envelope: &Envelope) -> bool {
         envelope.delivery() == Delivery::AtOnce && (self.keyed || !envelope.is_ordered())
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use pillarbox::point::POINTS;
+use pillarbox::crash_point::CRASH_POINTS;
 
 #[test]
 fn the_list_and_the_code_have_the_same_points() {
@@ -15,10 +15,10 @@ fn the_list_and_the_code_have_the_same_points() {
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut passed);
 
     let listed: BTreeSet<(String, bool)> =
-        POINTS.iter().map(|point| (point.name.to_owned(), point.fails)).collect();
+        CRASH_POINTS.iter().map(|point| (point.name.to_owned(), point.fails)).collect();
 
     assert_eq!(passed, listed);
-    assert_eq!(POINTS.len(), listed.len(), "a name is there twice");
+    assert_eq!(CRASH_POINTS.len(), listed.len(), "a name is there twice");
 }
 
 /// Names, each with whether an error can be returned there.

@@ -17,17 +17,17 @@ const FLOORS: &[(&str, u8)] = &[
     ("event", 0),
     ("envelope", 0),
     ("context", 0),
-    ("point", 0),
-    ("listen", 1),
-    ("observe", 1),
+    ("crash_point", 0),
+    ("listener", 1),
+    ("telemetry", 1),
     ("pooled", 1),
     ("retry", 1),
     ("store", 1),
-    ("tick", 1),
+    ("scheduler", 1),
     ("tx", 1),
     ("wake", 1),
-    ("hot", 2),
-    ("emit", 3),
+    ("local_queue", 2),
+    ("outbox", 3),
     ("inbox", 3),
     ("layer", 3),
     ("admin", 4),
@@ -38,7 +38,7 @@ const FLOORS: &[(&str, u8)] = &[
 
 /// Rooms below know a product: they import floors 0 and 1, and only `connect` imports them.
 const EDGES: &[&str] =
-    &["store/memory", "store/mysql", "store/postgres", "store/sqlite", "tx/sqlx", "publish/"];
+    &["store/memory", "store/mysql", "store/postgres", "store/sqlite", "tx/sqlx"];
 
 #[test]
 fn rooms_import_only_downstairs() {
@@ -69,10 +69,10 @@ fn planted_mistakes_are_found() {
     let mistakes = [
         ("retry.rs", "use crate::relay::Relay;"),
         ("retry.rs", "use crate::{\n    clock::Clock,\n    relay::{Relay, Settings},\n};"),
-        ("retry.rs", "fn f() { crate::emit::Outbox::new(); }"),
+        ("retry.rs", "fn f() { crate::outbox::Outbox::new(); }"),
         ("store.rs", "pub use crate::tx::Tx;"),
         ("store/postgres/read.rs", "use crate::inbox::Inbox;"),
-        ("emit.rs", "use crate::store::postgres::PostgresStore;"),
+        ("outbox.rs", "use crate::store::postgres::PostgresStore;"),
         ("relay/engine.rs", "use crate::{store::{memory::MemoryStore, Store}};"),
     ];
     for (path, text) in mistakes {

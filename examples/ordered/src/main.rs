@@ -6,8 +6,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{Action, Filter};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Admin, Cx, Event, Failure, Listeners, Relay, RelaySettings, SqliteStore, Store};
 use serde::{Deserialize, Serialize};
 
@@ -60,10 +60,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tx.commit().await?;
     }
     // All of ada's and bob's; eve's first is given up, and the others wait behind it.
-    probe.wait_many(6, |seen| matches!(seen, Happening::Delivered(_))).await;
+    probe.wait_many(6, |seen| matches!(seen, RelayEvent::Delivered(_))).await;
     let mut settled = 0;
     while admin.count(&Filter::default()).await? == 0 {
-        let is_settled = |seen: &Happening<'_>| matches!(seen, Happening::Settled { .. });
+        let is_settled = |seen: &RelayEvent<'_>| matches!(seen, RelayEvent::Settled { .. });
         settled = probe.wait_many(settled + 1, is_settled).await.len();
     }
     ["ada", "bob", "eve"].iter().for_each(|owner| show(owner));
@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     IS_MENDED.store(true, Ordering::SeqCst);
     let replayed = admin.operate_matching(Action::Replay, Filter::default()).run().await?;
     outbox.wake();
-    probe.wait_many(9, |seen| matches!(seen, Happening::Delivered(_))).await;
+    probe.wait_many(9, |seen| matches!(seen, RelayEvent::Delivered(_))).await;
     println!("{} replayed", replayed.changed);
     show("eve");
     relay.stop().await?;

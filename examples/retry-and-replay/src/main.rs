@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{num::NonZeroU32, time::Duration};
 
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{Action, Filter, List};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{
     Admin, Backoff, Cx, Event, Failure, Listeners, Relay, RelaySettings, SqliteStore, Store,
 };
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tx.commit().await?;
 
     // Three attempts, and what became of each is written down.
-    probe.wait_many(3, |seen| matches!(seen, Happening::Settled { .. })).await;
+    probe.wait_many(3, |seen| matches!(seen, RelayEvent::Settled { .. })).await;
     for letter in admin.dead_letters(&List::default()).await? {
         let error = letter.last_error.unwrap_or_default();
         println!("dead letter: {} after {} attempts: {error}", letter.event_type, letter.attempts);
@@ -62,10 +62,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} replayed", replayed.changed);
     outbox.wake(); // or the relay's next sweep finds it
 
-    let charged = probe.wait(|seen| matches!(seen, Happening::Delivered(_))).await;
+    let charged = probe.wait(|seen| matches!(seen, RelayEvent::Delivered(_))).await;
     relay.stop().await?;
     let attempt = charged.attempt().ok_or("a delivery has an event")?;
-    for entry in admin.trail(&attempt.event_id).await? {
+    for entry in admin.audit_trail(&attempt.event_id).await? {
         let by = entry.by.map_or(String::new(), |by| format!(" by {by}"));
         println!("trail: {}{by}", entry.action);
     }

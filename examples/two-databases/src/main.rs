@@ -5,7 +5,7 @@
 
 mod billing;
 
-use pillarbox::observe::{Happening, Probe};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Event, Failure, Inbox, Listeners, Relay, SqliteStore, Store};
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     // Three orders and three invoices, whatever was tried twice.
-    probe.wait_many(6, |seen| matches!(seen, Happening::Delivered(_))).await;
+    probe.wait_many(6, |seen| matches!(seen, RelayEvent::Delivered(_))).await;
     let written: i64 =
         sqlx::query_scalar("select count(*) from invoice").fetch_one(&invoices).await?;
     println!("3 orders, {written} invoices");

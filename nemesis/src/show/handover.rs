@@ -139,7 +139,7 @@ async fn delivers(stage: &Stage, life: &str) -> Result {
 /// Waits until both deliver; where there is one shard, until the newcomer is there to take it.
 async fn both_deliver(stage: &Stage, old: &str, new: &str) -> Result {
     let mut tail = stage.tail()?;
-    let has_one_shard = stage.place.store.layout().await?.shards.get() == 1;
+    let has_one_shard = stage.place.store.config().await?.shards.get() == 1;
     wait(PATIENCE, async || {
         tail.look()?;
         let delivers = |life| tail.lives.contains_key(life);
@@ -152,7 +152,7 @@ async fn both_deliver(stage: &Stage, old: &str, new: &str) -> Result {
 /// Waits until one living owner has every shard, and tells how long that took.
 async fn alone(stage: &Stage) -> Result<Duration> {
     let killed = now();
-    let shards = u64::from(stage.place.store.layout().await?.shards.get());
+    let shards = u64::from(stage.place.store.config().await?.shards.get());
     wait(PATIENCE, async || {
         let stats = stage.place.store.stats().await?;
         Ok(stats.owners == 1 && stats.owned_shards == shards)

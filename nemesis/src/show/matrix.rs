@@ -8,7 +8,7 @@ mod scene;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pillarbox::point::POINTS;
+use pillarbox::crash_point::CRASH_POINTS;
 use tokio::task::{JoinSet, LocalSet};
 
 use self::case::{Case, Crash, Outcome, Played, Wrong};
@@ -46,7 +46,7 @@ pub(super) async fn run(stage: &Stage) -> Result<Vec<Finding>> {
 /// Every point in every scene that passes it, with every crash that can happen there.
 fn cases(server: Server) -> Vec<Case> {
     let mut cases = Vec::new();
-    for point in POINTS.iter().filter(|point| is_there(point.name, server)) {
+    for point in CRASH_POINTS.iter().filter(|point| is_there(point.name, server)) {
         for (scene, nth) in scenes(point.name) {
             let crashes = Crash::ALL.into_iter().filter(|it| point.fails || *it != Crash::Error);
             let case = |crash| Case { point: *point, scene: *scene, nth: *nth, crash };
@@ -91,7 +91,7 @@ impl Matrix {
 
     fn findings(&self) -> Vec<Finding> {
         let mut found = vec![Finding::told("point", cells(Crash::ALL.map(Crash::name)))];
-        for point in POINTS {
+        for point in CRASH_POINTS {
             for (scene, _) in scenes(point.name) {
                 found.extend(self.line(point.name, *scene));
             }

@@ -109,7 +109,7 @@ where ctid = any(array(
             from: "if self.hot.reclaim.is_some() || self.hot.lapsed.is_empty() {",
             to: "if self.hot.reclaim.is_some() || self.hot.lapsed.len() < usize::MAX {",
         }],
-        catch: Catch::Tests("memory::hot::the_row_of_a_dead_writer"),
+        catch: Catch::Tests("memory::local_queue::the_row_of_a_dead_writer"),
     },
     Mutant {
         name: "inbox-forgets",
@@ -230,8 +230,8 @@ where ctid = any(array(
         what: "a read above a floor does not say what waits below it",
         edits: &[Edit {
             file: "crates/pillarbox/src/store/postgres/read.rs",
-            from: "_ => Before::Unread,",
-            to: "_ => Before::Nothing,",
+            from: "_ => Predecessor::Unread,",
+            to: "_ => Predecessor::Nothing,",
         }],
         catch: Catch::Tests("postgres::order"),
     },
@@ -240,8 +240,8 @@ where ctid = any(array(
         what: "a row starts although an older one of its key waits",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/board/take.rs",
-            from: "Before::Waiting => return Taken::Waits,",
-            to: "Before::Waiting => {}",
+            from: "Predecessor::Waiting => return Taken::Waits,",
+            to: "Predecessor::Waiting => {}",
         }],
         catch: Catch::Tests("board::tests::under_any_schedule"),
     },

@@ -149,7 +149,7 @@ impl TestOutbox {
     /// The new rows, once what is due was promoted, and how long until the next one is. Rows that
     /// are new before their time, since the clock was set back, wait for it again.
     fn promoted(&self) -> (Vec<Pending>, Option<Duration>) {
-        let layout = at_once(self.store.layout());
+        let layout = at_once(self.store.config());
         let everything = queue::everything(layout.shards);
         let rows = at_once(self.store.read(&everything));
         let early: Vec<_> = rows.iter().filter(|row| row.is_early).map(RowLease::from).collect();

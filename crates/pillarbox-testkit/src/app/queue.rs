@@ -3,7 +3,7 @@
 use std::{collections::HashSet, num::NonZeroU16, time::Duration};
 
 use pillarbox::ShardId;
-use pillarbox::store::{Before, Budget, Pending, Promote, Read};
+use pillarbox::store::{Budget, Pending, Predecessor, Promote, Read};
 
 use crate::backend::from_head;
 
@@ -39,7 +39,7 @@ fn heads(rows: &[Pending]) -> impl Iterator<Item = &Pending> {
     rows.sort_by_key(|row| row.seq);
     let mut keys = HashSet::new();
     rows.retain(|row| row.key.as_ref().is_none_or(|key| keys.insert(key)));
-    rows.into_iter().filter(|row| row.before == Before::Nothing)
+    rows.into_iter().filter(|row| row.before == Predecessor::Nothing)
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    fn row(seq: i64, key: Option<&str>, before: Before, due_in: u64) -> Pending {
+    fn row(seq: i64, key: Option<&str>, before: Predecessor, due_in: u64) -> Pending {
         Pending {
             seq: Seq(seq),
             shard: ShardId(0),
@@ -68,10 +68,10 @@ mod tests {
     #[test]
     fn the_rest_of_a_key_waits_for_its_head() {
         let rows = [
-            row(4, None, Before::Nothing, 0),
-            row(2, Some("held"), Before::Waiting, 0),
-            row(3, Some("leased"), Before::Nothing, 9),
-            row(5, Some("leased"), Before::Nothing, 0),
+            row(4, None, Predecessor::Nothing, 0),
+            row(2, Some("held"), Predecessor::Waiting, 0),
+            row(3, Some("leased"), Predecessor::Nothing, 9),
+            row(5, Some("leased"), Predecessor::Nothing, 0),
         ];
 
         assert_eq!(next_due(&rows).map(|row| row.seq), Some(Seq(4)));
@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn the_next_one_is_a_head_or_a_waiting_row() {
-        let rows = [row(1, Some("held"), Before::Waiting, 0), row(2, None, Before::Nothing, 9)];
+        let rows =
+            [row(1, Some("held"), Predecessor::Waiting, 0), row(2, None, Predecessor::Nothing, 9)];
         let secs = Duration::from_secs;
 
         assert_eq!(next_wait(&rows, None), Some(secs(9)));

@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::Pending;
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Relay, Store};
 
 use super::TestOutbox;
@@ -30,7 +30,7 @@ const MOST: usize = 10_000;
 /// # Examples
 /// ```
 /// use pillarbox::{Event, Listeners, Relay};
-/// use pillarbox::observe::Happening;
+/// use pillarbox::telemetry::RelayEvent;
 /// use pillarbox_testkit::{RecordingListener, Refusal, TestOutbox};
 /// use serde::{Deserialize, Serialize};
 ///
@@ -50,10 +50,10 @@ const MOST: usize = 10_000;
 /// tx.emit(&OrderPlaced { order_id: 7 }).await?;
 /// tx.commit().await?;
 ///
-/// assert!(matches!(relay.step().await, Some(Happening::Retried { .. })));
+/// assert!(matches!(relay.step().await, Some(RelayEvent::Retried { .. })));
 /// assert!(relay.step().await.is_none(), "it is not due yet");
 /// app.advance_to_next();
-/// assert!(matches!(relay.step().await, Some(Happening::Delivered(_))));
+/// assert!(matches!(relay.step().await, Some(RelayEvent::Delivered(_))));
 /// assert_eq!(mail.heard::<OrderPlaced>().len(), 1);
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;
@@ -78,12 +78,12 @@ impl TestRelay {
     ///
     /// # Panics
     /// When the relay refuses to start, or the event is not settled within a minute.
-    pub async fn step(&self) -> Option<Happening<'static>> {
+    pub async fn step(&self) -> Option<RelayEvent<'static>> {
         loop {
             let row = self.app.next_due()?;
             // Without one, somebody else has decided on the row meanwhile.
-            if let Some(happening) = self.deliver(&row).await {
-                return Some(happening);
+            if let Some(relay_event) = self.deliver(&row).await {
+                return Some(relay_event);
             }
         }
     }
@@ -96,24 +96,24 @@ impl TestRelay {
     /// # Panics
     /// As [`step`](Self::step), and when there is no end to it: after 100 deliveries of one event,
     /// or 10,000 in all.
-    pub async fn run_until_idle(&self) -> Vec<Happening<'static>> {
-        let (mut happenings, mut times) = (Vec::new(), HashMap::new());
-        while let Some(happening) = self.step().await {
-            let event_id = happening.attempt().map(|attempt| attempt.event_id.clone());
+    pub async fn run_until_idle(&self) -> Vec<RelayEvent<'static>> {
+        let (mut relay_events, mut times) = (Vec::new(), HashMap::new());
+        while let Some(relay_event) = self.step().await {
+            let event_id = relay_event.attempt().map(|attempt| attempt.event_id.clone());
             let count = times.entry(event_id).or_insert(0);
             *count += 1;
-            happenings.push(happening);
+            relay_events.push(relay_event);
             assert!(
-                *count < MOST_OF_ONE && happenings.len() < MOST,
+                *count < MOST_OF_ONE && relay_events.len() < MOST,
                 "not idle after {} deliveries: does a listener defer without a delay, or emit what \
                  it listens to?",
-                happenings.len()
+                relay_events.len()
             );
         }
-        happenings
+        relay_events
     }
 
-    async fn deliver(&self, row: &Pending) -> Option<Happening<'static>> {
+    async fn deliver(&self, row: &Pending) -> Option<RelayEvent<'static>> {
         let probe = Probe::new();
         let inner = Arc::new(self.app.store().clone());
         let store = FaultyStore::new(inner).showing(row.seq, row.token);
@@ -127,7 +127,7 @@ impl TestRelay {
             );
         };
         run.unwrap_or_else(|error| panic!("the relay did not start: {error}"));
-        probe.seen().into_iter().find(|happening| happening.attempt().is_some())
+        probe.seen().into_iter().find(|relay_event| relay_event.attempt().is_some())
     }
 
     /// Waits until a verdict on the row is written.
@@ -135,7 +135,7 @@ impl TestRelay {
         let Some(envelope) = row.event() else { return };
         let mut seen = 0;
         while self.app.stored(envelope).is_some_and(|event| event.token == row.token) {
-            // A written verdict is followed by a happening, which is when to look again.
+            // A written verdict is followed by a relay_event, which is when to look again.
             seen = probe.wait_many(seen + 1, |_| true).await.len();
         }
     }

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{num::NonZeroU32, time::Duration};
 
 use futures_util::FutureExt as _;
-use pillarbox::observe::Happening;
 use pillarbox::store::{List, Operation};
+use pillarbox::telemetry::RelayEvent;
 use pillarbox::{
     Admin, Clock, Cx, Envelope, Event, Failure, Key, Listeners, Outbox, Relay, RelaySettings, Store,
 };
@@ -134,7 +134,7 @@ async fn a_step_delivers_the_oldest_that_is_due() {
 
     for so_far in 1..=4 {
         let step = relay.step().await;
-        assert!(matches!(step, Some(Happening::Delivered(_))), "{step:?}");
+        assert!(matches!(step, Some(RelayEvent::Delivered(_))), "{step:?}");
         assert_eq!(numbers(&listener), (1..=so_far).collect::<Vec<_>>());
     }
     assert!(relay.step().await.is_none());
@@ -239,7 +239,7 @@ async fn a_deferral_counts_no_attempt() {
     app.advance(MINUTE);
     relay.run_until_idle().await;
 
-    assert!(matches!(&first[..], [Happening::Deferred { delay: MINUTE, .. }]), "{first:?}");
+    assert!(matches!(&first[..], [RelayEvent::Deferred { delay: MINUTE, .. }]), "{first:?}");
     let attempts: Vec<u32> = listener.calls().iter().map(|call| call.attempt).collect();
     assert_eq!(attempts, [1, 1]);
     assert_eq!(listener.calls()[0].refused.as_deref(), Some("closed"));
@@ -252,7 +252,7 @@ async fn a_held_key_waits_for_a_replay() {
     commit(&app, [order(7, 1), order(7, 2)]).await;
 
     let held = relay.run_until_idle().await;
-    assert!(matches!(&held[..], [Happening::Held { .. }]), "{held:?}");
+    assert!(matches!(&held[..], [RelayEvent::Held { .. }]), "{held:?}");
     assert_eq!(app.advance_to_next(), None, "a held key waits for a person");
     let admin = Admin::new(app.store().clone());
     let letters = admin.dead_letters(&List::default()).await.unwrap();
@@ -275,8 +275,11 @@ async fn the_last_attempt_and_a_missing_listener_make_dead_letters() {
     app.advance(MINUTE);
     let second = relay.run_until_idle().await;
 
-    assert!(matches!(&first[..], [Happening::Retried { .. }, Happening::Dead { .. }]), "{first:?}");
-    assert!(matches!(&second[..], [Happening::Dead { .. }]), "{second:?}");
+    assert!(
+        matches!(&first[..], [RelayEvent::Retried { .. }, RelayEvent::Dead { .. }]),
+        "{first:?}"
+    );
+    assert!(matches!(&second[..], [RelayEvent::Dead { .. }]), "{second:?}");
 }
 
 #[tokio::test]

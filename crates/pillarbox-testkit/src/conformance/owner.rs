@@ -3,8 +3,8 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use pillarbox::store::{
-    Budget, Due, Holding, Join, Lease, Mode, Operation, Pending, Promote, Read, Renewal, Settle,
-    Settled, Settlement, ShardRead, Status, StoredEvent, Take,
+    AcquireShards, Budget, DeliveryMode, Due, Join, Lease, Operation, OwnedShard, Pending, Promote,
+    Read, Renewal, Settle, Settled, Settlement, ShardRead, Status, StoredEvent,
 };
 use pillarbox::{Envelope, ErrorText, EventId, Key, Outbox, OwnerId, Seq, ShardId, Store, Verdict};
 
@@ -67,7 +67,7 @@ pub(crate) async fn places<B: Backend>(backend: &B, ids: &[EventId]) -> Vec<Seq>
 
 /// All shards that the store has.
 pub(crate) async fn shards(store: &dyn Store) -> Vec<ShardId> {
-    let count = store.layout().await.unwrap().shards.get();
+    let count = store.config().await.unwrap().shards.get();
     (0..i16::try_from(count).unwrap()).map(ShardId).collect()
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn held() -> Verdict {
 pub(crate) struct Owner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) id: OwnerId,
-    pub(crate) holdings: Vec<Holding>,
+    pub(crate) holdings: Vec<OwnedShard>,
 }
 
 impl Owner {
@@ -178,7 +178,7 @@ impl Owner {
 
     /// What it is entered with, on tables in their default mode.
     pub(crate) fn entry(&self) -> Join {
-        Join { lease: self.lease(), mode: Mode::default() }
+        Join { lease: self.lease(), mode: DeliveryMode::default() }
     }
 
     pub(crate) async fn renew(&self) -> Renewal {
@@ -186,15 +186,15 @@ impl Owner {
     }
 
     /// Takes shards and gives those that were added.
-    pub(crate) async fn take(&mut self, most: u16) -> Vec<Holding> {
+    pub(crate) async fn take(&mut self, most: u16) -> Vec<OwnedShard> {
         let held = self.holdings.iter().map(|holding| holding.shard).collect();
-        let take = Take { owner: self.id.clone(), most, held };
-        let taken = self.store.take(&take).await.unwrap();
+        let take = AcquireShards { owner: self.id.clone(), most, held };
+        let taken = self.store.acquire_shards(&take).await.unwrap();
         self.holdings.extend(&taken);
         taken
     }
 
-    pub(crate) async fn release(&self, holdings: &[Holding]) -> u64 {
+    pub(crate) async fn release(&self, holdings: &[OwnedShard]) -> u64 {
         self.store.release(&self.id, holdings).await.unwrap()
     }
 
@@ -242,6 +242,6 @@ impl Owner {
 }
 
 /// The shards of holdings, to compare sets of them.
-pub(crate) fn shards_of(holdings: &[Holding]) -> HashSet<ShardId> {
+pub(crate) fn shards_of(holdings: &[OwnedShard]) -> HashSet<ShardId> {
     holdings.iter().map(|holding| holding.shard).collect()
 }

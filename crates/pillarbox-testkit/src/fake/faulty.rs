@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
-    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
-    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, StoredEvent,
-    Suspects, Take,
+    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
+    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
+    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Starts, Stats, StoredEvent,
 };
 use pillarbox::{
     Error, ErrorKind, EventId, OwnerId, Result, Seq, ShardId, Store, TablePrefix, Token,
@@ -63,17 +63,17 @@ pub enum Call {
     /// `renew`.
     Renew,
     /// `take`.
-    Take,
+    AcquireShards,
     /// `read`, `read_keys`, `read_heads` and `claim`.
     Read,
     /// `settle` and `settle_rows`.
     Settle,
     /// `ring`.
-    Ring,
+    Notify,
     /// `reclaim`.
     Reclaim,
     /// `suspect`.
-    Suspect,
+    RecordStarts,
     /// `promote`.
     Promote,
 }
@@ -208,15 +208,15 @@ impl Store for FaultyStore {
         self.inner.migrate().await
     }
 
-    async fn layout(&self) -> Result<Layout> {
-        self.inner.layout().await
+    async fn config(&self) -> Result<OutboxConfig> {
+        self.inner.config().await
     }
 
     async fn mark_seq(&self) -> Result<()> {
         self.inner.mark_seq().await
     }
 
-    async fn configure(&self, mode: &Mode) -> Result<()> {
+    async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         self.inner.configure(mode).await
     }
 
@@ -232,11 +232,11 @@ impl Store for FaultyStore {
         self.inner.members().await
     }
 
-    async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
-        self.pass(Call::Take, self.inner.take(take)).await
+    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>> {
+        self.pass(Call::AcquireShards, self.inner.acquire_shards(acquire)).await
     }
 
-    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64> {
+    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
         self.inner.release(owner, holdings).await
     }
 
@@ -288,8 +288,8 @@ impl Store for FaultyStore {
         self.pass(Call::Reclaim, self.inner.reclaim(rows)).await
     }
 
-    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
-        self.pass(Call::Suspect, self.inner.suspect(suspects)).await
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
+        self.pass(Call::RecordStarts, self.inner.record_starts(starts)).await
     }
 
     async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
@@ -300,12 +300,12 @@ impl Store for FaultyStore {
         self.inner.count_due(shards).await
     }
 
-    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
-        self.inner.hear().await
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
+        self.inner.subscribe().await
     }
 
-    async fn ring(&self) -> Result<()> {
-        self.pass(Call::Ring, self.inner.ring()).await
+    async fn notify(&self) -> Result<()> {
+        self.pass(Call::Notify, self.inner.notify()).await
     }
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
@@ -324,8 +324,8 @@ impl Store for FaultyStore {
         self.inner.operate(operation).await
     }
 
-    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
-        self.inner.trail(id).await
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
+        self.inner.audit_trail(id).await
     }
 
     async fn purge(&self, purge: &Purge) -> Result<u64> {

@@ -96,7 +96,7 @@ pub(crate) async fn a_takeover_whose_answer_is_lost_counts_all_the_same(place: &
 
     for _ in 0..2 {
         let store = FaultyStore::new(place.store());
-        store.next(Call::Take, Fault::LoseAnswer);
+        store.next(Call::AcquireShards, Fault::LoseAnswer);
         poison.kill_a_relay_on(Arc::new(store), place, &ids).await;
     }
 

@@ -11,8 +11,8 @@ use crate::fixture::{Place, Script, free, keyed, next, quick, wait_for};
 /// The database says that the shards are ours, and nobody told us.
 pub(crate) async fn a_take_whose_answer_is_lost_strands_nothing(place: &Place) {
     let store = FaultyStore::new(place.store());
-    store.next(Call::Take, Fault::LoseAnswer);
-    store.next(Call::Take, Fault::LoseAnswer);
+    store.next(Call::AcquireShards, Fault::LoseAnswer);
+    store.next(Call::AcquireShards, Fault::LoseAnswer);
     let (listeners, mut hears) = Script::default().listeners();
     let handle = relay(&store, listeners).spawn().await.unwrap();
 
@@ -86,7 +86,7 @@ pub(crate) async fn an_outage_is_survived(place: &Place) {
     let store = FaultyStore::new(place.store());
     let (listeners, mut hears) = Script::default().listeners();
     let handle = relay(&store, listeners).spawn().await.unwrap();
-    for call in [Call::Renew, Call::Take, Call::Read, Call::Settle] {
+    for call in [Call::Renew, Call::AcquireShards, Call::Read, Call::Settle] {
         (0..4).for_each(|_| store.next(call, Fault::Fail));
     }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use pillarbox::layer::{self, CircuitBreaker, Next, Outcome};
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::Status;
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelaySettings};
 use pillarbox_testkit::fake::ManualClock;
 use tokio::sync::Notify;
@@ -194,8 +194,8 @@ pub(crate) async fn a_stop_does_not_wait_for_what_came_too_late(place: &Place) {
     };
     tokio::join!(handle.stop(), open_later).0.unwrap();
 
-    assert_eq!(probe.count(|seen| matches!(seen, Happening::NotStarted { .. })), 1);
-    assert_eq!(probe.count(|seen| matches!(seen, Happening::Abandoned { .. })), 0);
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::NotStarted { .. })), 1);
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Abandoned { .. })), 0);
 }
 
 /// The waiting events are put off as often as it takes, and keep all their attempts.

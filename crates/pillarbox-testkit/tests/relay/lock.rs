@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{Budget, ClaimMode, RowLease, Status, StoredEvent};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Envelope, EventId, Outbox, RelaySettings};
 
 use crate::fixture::{Place, free, keyed, next, relay, wait_for};
-use crate::observe::soon;
 use crate::rows::{Gate, by_rows, patient};
+use crate::telemetry::soon;
 
 /// How many events there are; as many are delivered at a time.
 const MANY: usize = 16;
@@ -83,8 +83,8 @@ async fn settle_around_a_lock(place: &Place, settings: RelaySettings, path: Path
     for (at, id) in ids.iter().enumerate().filter(|(at, _)| *at != locked) {
         assert_eq!(place.event_with(id, Status::Done).await.attempts, 0, "event {at}");
     }
-    let seen = soon(&probe, |seen| matches!(seen, Happening::RowLocked { .. })).await;
-    let Happening::RowLocked { event_id, .. } = seen else { unreachable!("it was asked for") };
+    let seen = soon(&probe, |seen| matches!(seen, RelayEvent::RowLocked { .. })).await;
+    let RelayEvent::RowLocked { event_id, .. } = seen else { unreachable!("it was asked for") };
     assert_eq!(event_id, ids[locked].as_str());
     assert_eq!(status(place, &ids[locked]).await, Status::New);
 
@@ -93,8 +93,8 @@ async fn settle_around_a_lock(place: &Place, settings: RelaySettings, path: Path
     place.event_with(&ids[locked], Status::Done).await;
     let summary = handle.stop().await.unwrap();
     assert_eq!((summary.abandoned, summary.left), (0, Some(0)));
-    assert_eq!(probe.count(|seen| matches!(seen, Happening::Delivered(_))), MANY);
-    assert_eq!(probe.count(|seen| matches!(seen, Happening::Fenced { .. })), 0);
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Delivered(_))), MANY);
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Fenced { .. })), 0);
 }
 
 async fn status(place: &Place, id: &EventId) -> Status {

@@ -101,7 +101,7 @@ pub(crate) async fn an_outage_is_survived(place: &Place) {
     let store = FaultyStore::new(place.store());
     let (listeners, mut hears) = Script::default().listeners();
     let handle = relay(&store, listeners, by_rows()).spawn().await.unwrap();
-    for call in [Call::Renew, Call::Take, Call::Read, Call::Settle] {
+    for call in [Call::Renew, Call::AcquireShards, Call::Read, Call::Settle] {
         (0..4).for_each(|_| store.next(call, Fault::Fail));
     }
 

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{
-    Budget, Claim, ClaimMode, Mode, Order, Pending, Read, RowLease, RowVerdict, SettleRows,
-    ShardRead, Status, Suspects,
+    Budget, Claim, ClaimMode, DeliveryMode, Order, Pending, Read, RowLease, RowVerdict, SettleRows,
+    ShardRead, Starts, Status,
 };
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{
     ErrorText, EventId, Outbox, OwnerId, Relay, RelaySettings, Seq, ShardId, Store, Token, Verdict,
 };
 use pillarbox_testkit::fake::{Call, FaultyStore, Side};
 
 use crate::fixture::{Place, Script, free, keyed, next, relay, until_it_leaves, wait_for};
-use crate::observe::soon;
 use crate::rows::{Gate, by_rows, patient};
+use crate::telemetry::soon;
 
 /// A relay that claims by hand.
 struct Hand {
@@ -27,7 +27,7 @@ impl Hand {
     /// On tables that are set to row claims.
     async fn new(place: &Place) -> Self {
         let store = place.store();
-        store.configure(&Mode { claim: ClaimMode::Rows, order: Order::Key }).await.unwrap();
+        store.configure(&DeliveryMode { claim: ClaimMode::Rows, order: Order::Key }).await.unwrap();
         Self::beside_a_relay(place)
     }
 
@@ -50,7 +50,7 @@ impl Hand {
 }
 
 async fn shards(store: &dyn Store) -> Vec<ShardId> {
-    let count = store.layout().await.unwrap().shards.get();
+    let count = store.config().await.unwrap().shards.get();
     (0..i16::try_from(count).unwrap()).map(ShardId).collect()
 }
 
@@ -77,9 +77,9 @@ pub(crate) async fn a_stop_gives_a_suspect_back_that_is_being_counted(place: &Pl
     place.commit(&Outbox::new(), vec![free(1)]).await;
     let dead = Hand::new(place).await;
     let rows: Vec<RowLease> = dead.claim(Duration::ZERO).await.iter().map(RowLease::from).collect();
-    place.store().suspect(&Suspects { rows, below: 1 }).await.unwrap();
+    place.store().record_starts(&Starts { rows, below: 1 }).await.unwrap();
     let store = FaultyStore::new(place.store());
-    let mut count = store.hold(Call::Suspect, Side::Before);
+    let mut count = store.hold(Call::RecordStarts, Side::Before);
     let (listeners, mut hears) = Script::default().listeners();
     // The stop has no time to start anything, and all it needs to finish.
     let drain = patient().delivery_timeout + Duration::from_secs(1);
@@ -147,7 +147,7 @@ pub(crate) async fn a_verdict_that_comes_too_late_changes_nothing(place: &Place)
 
     gate.open(1);
 
-    soon(&probe, |seen| matches!(seen, Happening::Fenced { .. })).await;
+    soon(&probe, |seen| matches!(seen, RelayEvent::Fenced { .. })).await;
     handle.stop().await.unwrap();
     let event = place.event_with(&ids[0], Status::Dead).await;
     assert_eq!(event.last_error.as_deref(), Some("by hand"));

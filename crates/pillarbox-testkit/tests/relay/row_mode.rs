@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use pillarbox::observe::{Happening, Probe};
-use pillarbox::store::{ClaimMode, Join, Lease, Mode, Order, Status, Take};
+use pillarbox::store::{AcquireShards, ClaimMode, DeliveryMode, Join, Lease, Order, Status};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{ErrorKind, Listeners, Outbox, OwnerId, RelaySettings};
 
 use crate::fixture::{LONGEST, Place, Script, free, keyed, next, quick, relay, wait_for};
-use crate::observe::soon;
 use crate::rows::by_rows;
+use crate::telemetry::soon;
 
-const ROWS: Mode = Mode { claim: ClaimMode::Rows, order: Order::Key };
+const ROWS: DeliveryMode = DeliveryMode { claim: ClaimMode::Rows, order: Order::Key };
 
-async fn mode(place: &Place) -> Mode {
-    place.store().layout().await.unwrap().mode
+async fn mode(place: &Place) -> DeliveryMode {
+    place.store().config().await.unwrap().mode
 }
 
 /// Why a relay with these settings does not start.
@@ -75,8 +75,8 @@ pub(crate) async fn where_nobody_delivers_no_relay_starts(place: &Place) {
     let message = refusal(place, none).await;
 
     assert!(message.contains("claim = none") && message.contains("`Outbox` alone"), "{message}");
-    assert_eq!(mode(place).await, Mode::default(), "it changes nothing");
-    let writer_only = Mode { claim: ClaimMode::None, order: Order::Key };
+    assert_eq!(mode(place).await, DeliveryMode::default(), "it changes nothing");
+    let writer_only = DeliveryMode { claim: ClaimMode::None, order: Order::Key };
     place.store().configure(&writer_only).await.unwrap();
     for settings in [quick(), by_rows()] {
         let message = refusal(place, settings).await;
@@ -94,8 +94,8 @@ pub(crate) async fn the_owner_of_the_lowest_shard_purges(place: &Place) {
     let (store, other) = (place.store(), OwnerId::generate());
     let lease = Lease { owner: other.clone(), length: Duration::from_secs(3600), wants: 64 };
     store.join(&Join { lease, mode: ROWS }).await.unwrap();
-    let take = Take { owner: other.clone(), most: 64, held: vec![] };
-    assert!(!store.take(&take).await.unwrap().is_empty());
+    let take = AcquireShards { owner: other.clone(), most: 64, held: vec![] };
+    assert!(!store.acquire_shards(&take).await.unwrap().is_empty());
     let (probe, often) = (Probe::new(), Duration::from_millis(20));
     let retention_done = Duration::from_millis(1);
     let settings =
@@ -105,11 +105,11 @@ pub(crate) async fn the_owner_of_the_lowest_shard_purges(place: &Place) {
     let handle = relay.spawn().await.unwrap();
 
     // Gauges come as often as purges, give or take a half: by the tenth, a purge had its turn.
-    let counting = probe.wait_many(10, |seen| matches!(seen, Happening::Counted(_)));
+    let counting = probe.wait_many(10, |seen| matches!(seen, RelayEvent::Counted(_)));
     tokio::time::timeout(LONGEST, counting).await.unwrap();
     assert!(store.event(&ids[0]).await.unwrap().is_some(), "it was not its turn");
     store.leave(&other).await.unwrap();
-    soon(&probe, |seen| matches!(seen, Happening::Purged { kind: "done", rows: 1 })).await;
+    soon(&probe, |seen| matches!(seen, RelayEvent::Purged { kind: "done", rows: 1 })).await;
     handle.stop().await.unwrap();
 }
 
@@ -124,7 +124,7 @@ pub(crate) async fn a_newcomer_is_given_shards(place: &Place) {
         (relay.spawn().await.unwrap(), hears)
     };
     let (first, _hears) = start().await;
-    let shards = store.layout().await.unwrap().shards.get();
+    let shards = store.config().await.unwrap().shards.get();
     let held = async || -> Vec<u16> {
         store.members().await.unwrap().iter().map(|member| member.held).collect()
     };

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{ClaimMode, Operation, Order, Status};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelayHandle, RelaySettings};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -260,13 +260,13 @@ pub(crate) async fn free_events_are_hot_and_keyed_ones_are_not(place: &Place) {
         assert_eq!(place.event_with(id, Status::Done).await.attempts, attempts);
     }
     handle.stop().await.unwrap();
-    assert_eq!(probe.count(|seen| matches!(seen, Happening::Hot { .. })), 2);
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::FromLocalQueue { .. })), 2);
     let claimed: usize = probe.seen().iter().map(rows_claimed).sum();
     assert_eq!(claimed, 3, "the keyed one, and the one that failed, twice");
 }
 
-fn rows_claimed(happening: &Happening<'_>) -> usize {
-    if let Happening::Read { rows } = happening { *rows } else { 0 }
+fn rows_claimed(relay_event: &RelayEvent<'_>) -> usize {
+    if let RelayEvent::Read { rows } = relay_event { *rows } else { 0 }
 }
 
 /// Two events of a key at once, where their order does not matter.

@@ -84,7 +84,7 @@ impl<'a> Fleet<'a> {
 
 /// As many as are shared between relays; SQLite has but one.
 async fn shard_count(store: &dyn Store) -> u64 {
-    u64::from(store.layout().await.unwrap().shards.get())
+    u64::from(store.config().await.unwrap().shards.get())
 }
 
 /// What each of so many living relays holds, once every shard is held.

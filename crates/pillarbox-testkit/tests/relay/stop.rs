@@ -4,17 +4,17 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::observe::{Happening, Probe};
-use pillarbox::store::{ClaimMode, Mode, Status};
+use pillarbox::store::{ClaimMode, DeliveryMode, Status};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, Relay, RelaySettings, StopSummary};
 use pillarbox_testkit::fake::{Call, Fault, FaultyStore, Side};
 use tokio::sync::Semaphore;
 
 use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
-use crate::hot::write_and_die;
+use crate::local_queue::write_and_die;
 use crate::lock::due_in;
-use crate::observe::soon;
 use crate::rows::Gate;
+use crate::telemetry::soon;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const CLEAN: StopSummary = StopSummary { abandoned: 0, left: Some(0) };
@@ -189,7 +189,7 @@ pub(crate) async fn an_event_that_waited_too_long_in_memory_is_delivered(place: 
     gate.open(2);
     let summary = stopping.await.unwrap().unwrap();
 
-    assert_eq!(probe.count(|seen| matches!(seen, Happening::NotStarted { .. })), 1);
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::NotStarted { .. })), 1);
     assert_eq!(next(&mut starts, 1).await, [2]);
     assert_eq!(summary, CLEAN);
 }
@@ -226,7 +226,7 @@ pub(crate) async fn a_verdict_that_was_refused_is_written(place: &Place) {
     let ids = place.commit(&Outbox::new(), vec![free(1)]).await;
     handle.wake();
     next(&mut hears, 1).await;
-    soon(&probe, |seen| matches!(seen, Happening::VerdictRefused { .. })).await;
+    soon(&probe, |seen| matches!(seen, RelayEvent::VerdictRefused { .. })).await;
 
     let summary = handle.stop().await.unwrap();
 
@@ -246,8 +246,8 @@ pub(crate) async fn without_a_lease_nothing_is_said_to_be_left(place: &Place) {
     (0..100).for_each(|_| store.next(Call::Join, Fault::Fail));
 
     place.expire_owners().await;
-    place.store().configure(&Mode::default()).await.unwrap();
-    soon(&probe, |seen| matches!(seen, Happening::LeaseLost { .. })).await;
+    place.store().configure(&DeliveryMode::default()).await.unwrap();
+    soon(&probe, |seen| matches!(seen, RelayEvent::LeaseLost { .. })).await;
     place.commit(&Outbox::new(), vec![free(1)]).await;
     let summary = handle.stop().await.unwrap();
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{Join, Lease, Mode, Status, Take};
+use pillarbox::store::{AcquireShards, DeliveryMode, Join, Lease, Status};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, OwnerId, Relay, RelaySettings};
 use pillarbox_testkit::fake::{Call, FaultyStore, ManualClock, Side};
 use tokio::sync::{Notify, mpsc};
@@ -100,8 +100,9 @@ pub(crate) async fn a_lapsed_owner_is_taken_over_from(place: &Place) {
     let gone = OwnerId::generate();
     let length = Duration::from_millis(200);
     let lease = Lease { owner: gone.clone(), length, wants: 64 };
-    store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
-    let taken = store.take(&Take { owner: gone, most: 64, held: vec![] }).await.unwrap();
+    store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
+    let taken =
+        store.acquire_shards(&AcquireShards { owner: gone, most: 64, held: vec![] }).await.unwrap();
     assert!(!taken.is_empty());
     place.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{Clock, SystemClock, Timestamp};
-use crate::emit::Outbox;
 use crate::envelope::Envelope;
 use crate::id::{OwnerId, Seq};
+use crate::outbox::Outbox;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    Budget, Holding, Join, Lease, Mode, Read, Settle, Settlement, ShardRead, Status, Take,
+    AcquireShards, Budget, DeliveryMode, Join, Lease, OwnedShard, Read, Settle, Settlement,
+    ShardRead, Status,
 };
 use crate::verdict::{ErrorText, Verdict};
 
@@ -30,7 +31,7 @@ struct Place {
     store: MemoryStore,
     clock: Turned,
     owner: OwnerId,
-    held: Vec<Holding>,
+    held: Vec<OwnedShard>,
 }
 
 impl Place {
@@ -40,9 +41,9 @@ impl Place {
         let owner = OwnerId::generate();
         let length = Duration::from_secs(86_400);
         let lease = Lease { owner: owner.clone(), length, wants: u16::MAX };
-        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
-        let take = Take { owner: owner.clone(), most: u16::MAX, held: Vec::new() };
-        let held = store.take(&take).await.unwrap();
+        store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
+        let take = AcquireShards { owner: owner.clone(), most: u16::MAX, held: Vec::new() };
+        let held = store.acquire_shards(&take).await.unwrap();
         Self { store, clock, owner, held }
     }
 
@@ -104,7 +105,7 @@ impl Place {
     }
 
     async fn replays_of(&self, id: &EventId) -> usize {
-        let trail = self.store.trail(id.as_str()).await.unwrap();
+        let trail = self.store.audit_trail(id.as_str()).await.unwrap();
         trail.iter().filter(|line| line.action == Action::Replay.as_str()).count()
     }
 }
@@ -166,7 +167,7 @@ async fn only_what_matches_is_touched() {
     assert_eq!(discarded, Progress { matched: 3, changed: 3 });
     assert!(place.store.event(&mails[0]).await.unwrap().is_none());
     assert_eq!(place.with_status(Status::Dead, &orders).await, orders);
-    let trail = place.admin().trail(&mails[0]).await.unwrap();
+    let trail = place.admin().audit_trail(&mails[0]).await.unwrap();
     let line = trail.last().unwrap();
     assert_eq!(line.action, Action::Discard.as_str());
     assert_eq!((line.by.as_deref(), line.reason.as_deref()), (Some("ana"), Some("sent by hand")));
@@ -185,7 +186,7 @@ async fn only_what_is_held_is_skipped() {
 
     assert_eq!(walk.step().await.unwrap(), None);
     assert_eq!(place.with_status(Status::Dead, &held_ones).await, held_ones);
-    assert_eq!(place.admin().trail(&dead_ones[0]).await.unwrap().len(), 1, "it only died");
+    assert_eq!(place.admin().audit_trail(&dead_ones[0]).await.unwrap().len(), 1, "it only died");
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ pub struct Row {
 
 /// A row that is no sound event, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadRow {
+pub struct InvalidRow {
     /// The row's `event_id`, whatever it is.
     pub event_id: String,
     /// What is wrong with it.
@@ -63,7 +63,7 @@ pub(crate) struct Sizes {
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 impl Sizes {
     /// Refuses a row that is larger than any event, whose content the database keeps.
-    pub(crate) fn check(self, event_id: &str) -> Result<(), BadRow> {
+    pub(crate) fn check(self, event_id: &str) -> Result<(), InvalidRow> {
         let parts = [
             ("payload has", self.payload, MAX_PAYLOAD),
             ("headers have", self.headers, MAX_HEADERS_SIZE),
@@ -73,7 +73,7 @@ impl Sizes {
             if bytes > most as u64 {
                 let least = if size < Some(0) { "at least " } else { "" };
                 let cause = format!("{part} {least}{bytes} bytes, the limit is {most}");
-                return Err(BadRow { event_id: event_id.to_owned(), cause });
+                return Err(InvalidRow { event_id: event_id.to_owned(), cause });
             }
         }
         Ok(())
@@ -93,10 +93,10 @@ impl Row {
     /// The envelope, or what keeps the row from being one.
     ///
     /// # Errors
-    /// A [`BadRow`] when a part breaks its rule; such an event is dead, never a loop.
-    pub fn open(mut self) -> Result<Envelope, BadRow> {
+    /// A [`InvalidRow`] when a part breaks its rule; such an event is dead, never a loop.
+    pub fn open(mut self) -> Result<Envelope, InvalidRow> {
         let event_id = mem::take(&mut self.event_id);
-        self.check(&event_id).map_err(|error| BadRow { event_id, cause: explain(&error) })
+        self.check(&event_id).map_err(|error| InvalidRow { event_id, cause: explain(&error) })
     }
 
     fn check(self, event_id: &str) -> Result<Envelope, Error> {

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::route::PerRoute;
 use super::{Layer, Next, Outcome, checked};
 use crate::clock::instant;
-use crate::listen::Cx;
+use crate::listener::Cx;
 use crate::verdict::{Failure, Next as Asked};
 
 /// Leaves a route alone that fails again and again, and looks now and then whether it is mended.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::route::{PerRoute, Turns};
 use super::{Layer, Next, Outcome};
 use crate::clock::instant;
-use crate::listen::Cx;
+use crate::listener::Cx;
 use crate::verdict::Failure;
 
 /// Lets only so many deliveries of a route run at a time, in this relay.

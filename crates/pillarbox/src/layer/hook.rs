@@ -4,7 +4,7 @@ use tracing::warn;
 
 use super::{Layer, Next, Outcome};
 use crate::error::{Error, Result};
-use crate::listen::{Cx, Pattern};
+use crate::listener::{Cx, Pattern};
 use crate::verdict::{ErrorText, Failure};
 
 /// A layer that runs a hook before the listener; its failure keeps the listener from being called.
@@ -28,12 +28,12 @@ where
     Fut: Future<Output = Result<(), X>> + Send,
     X: Into<Failure> + Send + 'static,
 {
-    Before(hook)
+    Predecessor(hook)
 }
 
-struct Before<F>(F);
+struct Predecessor<F>(F);
 
-impl<F, Fut, X> Layer for Before<F>
+impl<F, Fut, X> Layer for Predecessor<F>
 where
     F: Fn(Cx) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), X>> + Send,

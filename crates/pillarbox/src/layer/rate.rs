@@ -12,7 +12,7 @@ use super::concurrency::PATIENCE;
 use super::route::{PerRoute, Turns};
 use super::{Layer, Next, Outcome, checked};
 use crate::clock::instant;
-use crate::listen::Cx;
+use crate::listener::Cx;
 use crate::verdict::Failure;
 
 /// Lets only so many deliveries of a route start in a while, in this relay.

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::listen::Cx;
+use crate::listener::Cx;
 
 /// One state for each route; bounded, as there are no more routes than listeners.
 pub(super) struct PerRoute<S>(Mutex<HashMap<Arc<str>, Arc<S>>>);

@@ -3,7 +3,7 @@
 use tracing::{Instrument, field::Empty, info_span};
 
 use super::{Layer, Next, Outcome};
-use crate::listen::Cx;
+use crate::listener::Cx;
 use crate::verdict::Next as Asked;
 
 /// Puts every delivery into a `tracing` span named `deliver`.

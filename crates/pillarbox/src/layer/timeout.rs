@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Layer, Next, Outcome, checked};
-use crate::listen::Cx;
+use crate::listener::Cx;
 use crate::verdict::Failure;
 
 /// Stops a delivery that takes too long; it has failed and is retried.

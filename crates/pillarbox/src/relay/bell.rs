@@ -43,12 +43,12 @@ pub(super) async fn hear(store: Arc<dyn Store>, wake: Wake) {
 
 /// Ends well only where the database cannot tell.
 async fn hear_once(store: &dyn Store, wake: &Wake, pause: &mut Duration) -> Result<()> {
-    let Some(mut bell) = store.hear().await? else { return Ok(()) };
+    let Some(mut bell) = store.subscribe().await? else { return Ok(()) };
     // Something may have happened before it was there to hear it.
     wake.hear();
     *pause = Duration::from_millis(100);
     loop {
-        bell.rung().await?;
+        bell.recv().await?;
         wake.hear();
     }
 }
@@ -83,14 +83,14 @@ pub(super) async fn ring(store: Arc<dyn Store>, wake: Wake) {
 }
 
 async fn ring_once(store: Arc<dyn Store>) {
-    if let Err(error) = store.ring().await {
+    if let Err(error) = store.notify().await {
         debug!(error = %error, cause = error.source_text(), "others are not told, they poll");
     }
 }
 
 /// Tells others once more, of what was committed or given back last.
 pub(super) async fn ring_last(store: &dyn Store) {
-    match tokio::time::timeout(SECOND, store.ring()).await {
+    match tokio::time::timeout(SECOND, store.notify()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             let cause = error.source_text();

@@ -16,8 +16,8 @@ use super::work::Progress;
 use crate::clock::instant;
 use crate::error::Result;
 use crate::id::{Epoch, ShardId};
-use crate::observe::{Happening, Part};
 use crate::store::{Pending, RowLease};
+use crate::telemetry::{Component, RelayEvent};
 
 /// Rows of each shard that are suspect, however many there are in others.
 const AT_LEAST: u32 = 64;
@@ -96,7 +96,7 @@ impl Engine {
 
     pub(super) fn counted(&mut self, counted: Result<Counted>) {
         if let Err(error) = &counted {
-            self.observers.see(&Happening::trouble(Part::Read, error));
+            self.observers.on_event(&RelayEvent::failed(Component::Read, error));
             self.work.read_pause = Some(instant() + self.settings.poll.min(SECOND));
         }
         let max_crashes = self.settings.max_crashes.get();

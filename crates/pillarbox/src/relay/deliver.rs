@@ -14,11 +14,11 @@ use super::rows::RowTenure;
 use super::settings::Settings;
 use crate::clock::{Clock, Deadline};
 use crate::context::{self, Context};
+use crate::crash_point::crash_point;
 use crate::envelope::Envelope;
 use crate::id::{Epoch, ShardId};
 use crate::layer::{self, Delivering, Last, Layers};
-use crate::listen::{AnyListener, Cx, Listeners};
-use crate::point::point;
+use crate::listener::{Cx, ErasedListener, Listeners};
 use crate::store::Content;
 use crate::verdict::{ErrorText, Failed, Failure};
 
@@ -154,7 +154,7 @@ impl Courier {
 struct Call {
     courier: Arc<Courier>,
     under: Under,
-    listener: Arc<dyn AnyListener>,
+    listener: Arc<dyn ErasedListener>,
     cx: Cx,
     stage: Mutex<Stage>,
 }
@@ -182,9 +182,9 @@ impl Last for Call {
                 return Err(Failure::defer(Duration::ZERO, "the lease is too short to deliver"));
             }
             *self.stage() = Stage::Listener;
-            point!("deliver.before"?);
-            let outcome = self.listener.hear(self.cx.clone(), self.courier.listeners.rules()).await;
-            point!("deliver.after"?);
+            crash_point!("deliver.before"?);
+            let outcome = self.listener.call(self.cx.clone(), self.courier.listeners.rules()).await;
+            crash_point!("deliver.after"?);
             let heard = outcome.as_ref().copied().map_err(failed);
             *self.stage() = Stage::Over(heard);
             outcome

@@ -6,9 +6,9 @@ use tokio::task::Id;
 use tokio::time::Instant;
 
 use super::read::no_answer;
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{ShardId, jitter};
-use crate::point::point;
 use crate::store::{Due, Pending, Promote, RowLease, Store};
 
 /// As many rows become new at a time.
@@ -142,12 +142,12 @@ pub(super) struct Asked {
 /// Asks the store, as long as it is worth waiting for. Rows that could not be postponed are read again.
 pub(super) async fn look(store: Arc<dyn Store>, asked: Asked, patience: Duration) -> Result<Due> {
     let looking = async {
-        point!("promote.before"?);
+        crash_point!("promote.before"?);
         if !asked.early.is_empty() {
             store.postpone(&asked.early).await?;
         }
         let due = store.promote(&asked.promote).await?;
-        point!("promote.after"?);
+        crash_point!("promote.after"?);
         Ok(due)
     };
     tokio::time::timeout(patience, looking).await.unwrap_or_else(|_| Err(no_answer()))

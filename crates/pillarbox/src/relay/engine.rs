@@ -24,12 +24,12 @@ use super::settle::{Answer, Batch, Settler};
 use super::stop::Ended;
 use super::work::{Progress, Work};
 use crate::clock::instant;
+use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Seq, jitter};
-use crate::observe::{Happening, Observers, Part};
-use crate::point::point;
 use crate::retry::{Delivered, Judge};
 use crate::store::{Due, Pending, Settle, Store};
+use crate::telemetry::{Component, Observers, RelayEvent};
 use crate::verdict::Verdict;
 use crate::wake::Wake;
 
@@ -118,7 +118,7 @@ impl Engine {
         self.due.ended(&due, instant());
         match due {
             Ok(due) => self.board.promoted(due.rows),
-            Err(error) => self.observers.see(&Happening::trouble(Part::Read, &error)),
+            Err(error) => self.observers.on_event(&RelayEvent::failed(Component::Read, &error)),
         }
     }
 
@@ -240,7 +240,7 @@ impl Engine {
     /// Keeps a verdict until its row is free.
     pub(super) fn set_aside(&mut self, judged: Judged) {
         let (seq, event_id) = (judged.job.ticket.seq, judged.job.event_id());
-        self.observers.see(&Happening::RowLocked { seq, event_id });
+        self.observers.on_event(&RelayEvent::RowLocked { seq, event_id });
         self.work.locked.push(judged, instant());
     }
 
@@ -285,7 +285,7 @@ impl Engine {
         if self.work.locked.is_asked_by(panic.id()) {
             return self.still_locked(Err(Error::new(ErrorKind::Unavailable, text)));
         }
-        self.observers.see(&Happening::mishap(Part::Settle, text));
+        self.observers.on_event(&RelayEvent::failed_with(Component::Settle, text));
         if self.hot.reclaim_ended(panic.id()) {
             return;
         }
@@ -303,9 +303,9 @@ impl Engine {
     }
 
     pub(super) fn judge(&mut self, job: Job, outcome: Outcome) {
-        point!("judge");
+        crash_point!("judge");
         if matches!(outcome, Outcome::TooLate) {
-            self.observers.see(&Happening::NotStarted { event_id: job.event_id() });
+            self.observers.on_event(&RelayEvent::NotStarted { event_id: job.event_id() });
         }
         let Outcome::Judgeable(outcome) = job.judged(outcome) else {
             if job.is_hot {
@@ -320,7 +320,7 @@ impl Engine {
             outcome: outcome.as_ref().copied(),
             jitter: jitter(),
         });
-        self.observers.see(&job.happening(&verdict, &*self.courier.clock));
+        self.observers.on_event(&job.relay_event(&verdict, &*self.courier.clock));
         if job.is_hot {
             return self.hot_judged(Judged { job, verdict });
         }
@@ -329,7 +329,7 @@ impl Engine {
     }
 
     fn settled(&mut self, answer: &Answer) {
-        point!("settle.taken");
+        crash_point!("settle.taken");
         let held = self.tenure.shards();
         for judged in std::mem::take(&mut self.work.settling) {
             let Judged { job, verdict } = &judged;
@@ -360,7 +360,7 @@ impl Engine {
             self.tenure.drop_shard(job.ticket.shard, job.epoch);
         }
         if !answer.applied.contains(&job.ticket.seq) {
-            self.observers.see(&Happening::Fenced { event_id: job.event_id() });
+            self.observers.on_event(&RelayEvent::Fenced { event_id: job.event_id() });
         }
         self.board.overtaken(&job.ticket, verdict);
     }

@@ -10,7 +10,7 @@ use super::started::Started;
 use super::stop::StopSummary;
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
-use crate::listen::Pattern;
+use crate::listener::Pattern;
 use crate::wake::Wake;
 
 /// A relay that runs in the background.

@@ -18,13 +18,15 @@ use super::routes::RouteId;
 use super::settle::{Answer, Batch, Settler};
 use super::work::Progress;
 use crate::clock::instant;
+use crate::crash_point::crash_point;
 use crate::error::Result;
-use crate::hot::{HotEvent, HotEvents, HotLane, LastWriters, Mail, Registration, Room};
 use crate::id::{OwnerId, Seq, ShardId};
-use crate::observe::{Happening, Observers, Part};
-use crate::point::point;
+use crate::local_queue::{
+    LocalEvent, LocalQueue, LocalReceiver, Message, PendingWriters, Permit, Registration,
+};
 use crate::store::{Content, Pending, RowLease, RowVerdict, SettleRows, Store};
-use crate::tx::Hot;
+use crate::telemetry::{Component, Observers, RelayEvent};
+use crate::tx::LocalLease;
 
 /// As many hot events are started before it is the table's turn.
 pub(super) const IN_A_ROW: u32 = 2;
@@ -37,11 +39,11 @@ pub(super) const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(super) struct HotWork {
-    lane: HotLane,
-    events: HotEvents,
-    waiting: Ready<HotEvent>,
+    lane: LocalQueue,
+    events: LocalReceiver,
+    waiting: Ready<LocalEvent>,
     /// The places in the lane of events that were started.
-    rooms: NumberMap<Seq, Room>,
+    rooms: NumberMap<Seq, Permit>,
     /// Judged, and not yet handed to a settle.
     judged: Vec<Judged>,
     /// In the settle under way.
@@ -59,11 +61,11 @@ pub(super) struct HotWork {
     in_a_row: u32,
     is_stopped: bool,
     /// After the stop.
-    last_writers: LastWriters,
+    last_writers: PendingWriters,
 }
 
 impl HotWork {
-    pub(super) fn new(lane: HotLane, events: HotEvents) -> Self {
+    pub(super) fn new(lane: LocalQueue, events: LocalReceiver) -> Self {
         Self {
             lane,
             events,
@@ -79,7 +81,7 @@ impl HotWork {
             refused: Vec::new(),
             in_a_row: 0,
             is_stopped: false,
-            last_writers: LastWriters::default(),
+            last_writers: PendingWriters::default(),
         }
     }
 
@@ -125,7 +127,7 @@ impl HotWork {
 
     /// # Cancel safety
     /// A dropped wait loses nothing.
-    pub(super) async fn next(&mut self) -> Option<Mail> {
+    pub(super) async fn next(&mut self) -> Option<Message> {
         self.events.next().await
     }
 
@@ -163,7 +165,7 @@ impl HotWork {
 
 impl Engine {
     /// Takes in what writers have told; never more than the lane has room for.
-    pub(super) fn take_in_mail(&mut self, first: Mail) {
+    pub(super) fn take_in_mail(&mut self, first: Message) {
         self.read_mail(first);
         self.take_in_all_mail();
     }
@@ -174,15 +176,15 @@ impl Engine {
         }
     }
 
-    fn read_mail(&mut self, mail: Mail) {
+    fn read_mail(&mut self, mail: Message) {
         if self.hot.is_stopped {
             return self.turn_away(mail);
         }
-        point!("hot.taken");
+        crash_point!("hot.taken");
         match mail {
-            Mail::Leased(event) => self.hot.waiting.push(*event),
-            Mail::Registered(rows) => self.register(&rows),
-            Mail::Committed(events) => {
+            Message::Leased(event) => self.hot.waiting.push(*event),
+            Message::Registered(rows) => self.register(&rows),
+            Message::Committed(events) => {
                 for event in events {
                     let shard = event.registration.shard;
                     if !self.board.commit(event) {
@@ -192,17 +194,17 @@ impl Engine {
                     }
                 }
             }
-            Mail::Withdrawn(rows) => rows.into_iter().for_each(|row| self.board.withdraw(row)),
+            Message::Withdrawn(rows) => rows.into_iter().for_each(|row| self.board.withdraw(row)),
         }
     }
 
-    /// Mail that comes after the stop: what was written for this relay is given back, and who holds the
+    /// Message that comes after the stop: what was written for this relay is given back, and who holds the
     /// shards now is to look.
-    pub(super) fn turn_away(&mut self, mail: Mail) {
+    pub(super) fn turn_away(&mut self, mail: Message) {
         match mail {
-            Mail::Leased(event) => self.hot.late.push(lease_of(&event)),
-            Mail::Committed(_) => self.wake.now(),
-            Mail::Registered(_) | Mail::Withdrawn(_) => {}
+            Message::Leased(event) => self.hot.late.push(lease_of(&event)),
+            Message::Committed(_) => self.wake.now(),
+            Message::Registered(_) | Message::Withdrawn(_) => {}
         }
     }
 
@@ -229,17 +231,17 @@ impl Engine {
 
     fn start_registered(&mut self) -> bool {
         let Some((row, epoch)) = self.board.next_hot(&self.routes) else { return false };
-        self.observers.see(&Happening::Hot { events: 1 });
+        self.observers.on_event(&RelayEvent::FromLocalQueue { events: 1 });
         self.start(row, epoch);
         true
     }
 
     fn start_leased(&mut self) -> bool {
         let Some(event) = self.hot.waiting.next(&self.routes) else { return false };
-        let HotEvent { envelope, place, deadline, room } = event;
+        let LocalEvent { envelope, place, deadline, room } = event;
         let job = Job::of_hot(&envelope, place);
         self.hot.rooms.insert(place.seq, room);
-        self.observers.see(&Happening::Hot { events: 1 });
+        self.observers.on_event(&RelayEvent::FromLocalQueue { events: 1 });
         let under = Under::Row(deadline);
         let parcel =
             Parcel { route: job.route_id, under, attempts: 0, content: Content::Event(envelope) };
@@ -336,7 +338,7 @@ impl Engine {
                 // What failed is an ordinary row now, and perhaps one of ours.
                 self.note_wait(&verdict);
             } else {
-                self.observers.see(&Happening::Fenced { event_id: job.event_id() });
+                self.observers.on_event(&RelayEvent::Fenced { event_id: job.event_id() });
             }
         }
     }
@@ -364,14 +366,14 @@ impl Job {
     }
 }
 
-impl Routed for HotEvent {
+impl Routed for LocalEvent {
     fn route(&self) -> RouteId {
         RouteId::of(&self.envelope)
     }
 }
 
-pub(super) fn lease_of(event: &HotEvent) -> RowLease {
-    RowLease { shard: event.place.shard, seq: event.place.seq, token: Hot::TOKEN }
+pub(super) fn lease_of(event: &LocalEvent) -> RowLease {
+    RowLease { shard: event.place.shard, seq: event.place.seq, token: LocalLease::TOKEN }
 }
 
 /// Asks the store, outside of the engine.
@@ -388,9 +390,9 @@ impl Asks<'_> {
             return;
         }
         let release = async |rows: Vec<RowLease>| {
-            point!("hot.release.before"?);
+            crash_point!("hot.release.before"?);
             let released = self.store.release_rows(owner, &rows).await?;
-            point!("hot.release.after"?);
+            crash_point!("hot.release.after"?);
             Ok(released)
         };
         let released = without_locked(self.store, rows, release);
@@ -400,9 +402,9 @@ impl Asks<'_> {
     /// Rows that are not reclaimed are read and reclaimed again. Returns how many are free now.
     async fn reclaim(&self, rows: Vec<RowLease>) -> u64 {
         let reclaim = async {
-            point!("hot.reclaim.before"?);
+            crash_point!("hot.reclaim.before"?);
             let reclaimed = self.store.reclaim(&rows).await?;
-            point!("hot.reclaim.after"?);
+            crash_point!("hot.reclaim.after"?);
             Ok(reclaimed)
         };
         self.tell(tokio::time::timeout(self.patience, reclaim).await)
@@ -415,7 +417,7 @@ impl Asks<'_> {
             Ok(Err(error)) => error,
             Err(_) => no_answer(),
         };
-        self.observers.see(&Happening::trouble(Part::Settle, &trouble));
+        self.observers.on_event(&RelayEvent::failed(Component::Settle, &trouble));
         0
     }
 }

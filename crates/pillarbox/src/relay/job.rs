@@ -11,9 +11,9 @@ use crate::clock::{Clock, Timestamp, instant};
 use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::id::{Epoch, EventId, Token};
-use crate::observe::{Attempt, Happening};
 use crate::store::{Content, Pending, Settlement};
-use crate::tx::{Hot, Place};
+use crate::telemetry::{Attempt, RelayEvent};
+use crate::tx::{LocalLease, Place};
 use crate::verdict::Verdict;
 
 /// A delivery under way, kept here so that a panic cannot take it along.
@@ -74,7 +74,7 @@ impl Job {
         Self {
             ticket: Ticket { seq: place.seq, shard: place.shard, key: None },
             epoch: Epoch(0),
-            token: Hot::TOKEN,
+            token: LocalLease::TOKEN,
             attempts: 0,
             event_id: Ok(envelope.event_id().clone()),
             route: Some(route(envelope)),
@@ -106,22 +106,22 @@ impl Job {
     }
 
     /// What became of it.
-    pub(super) fn happening<'a>(
+    pub(super) fn relay_event<'a>(
         &'a self,
         verdict: &'a Verdict,
         clock: &dyn Clock,
-    ) -> Happening<'a> {
+    ) -> RelayEvent<'a> {
         let attempt = self.attempt(clock);
         match verdict {
-            Verdict::Done | Verdict::Delete => Happening::Delivered(attempt),
+            Verdict::Done | Verdict::Delete => RelayEvent::Delivered(attempt),
             Verdict::Retry { delay, error } => {
-                Happening::Retried { attempt, delay: *delay, error: error.as_str().into() }
+                RelayEvent::Retried { attempt, delay: *delay, error: error.as_str().into() }
             }
             Verdict::Defer { delay, error } => {
-                Happening::Deferred { attempt, delay: *delay, error: error.as_str().into() }
+                RelayEvent::Deferred { attempt, delay: *delay, error: error.as_str().into() }
             }
-            Verdict::Dead { error } => Happening::Dead { attempt, error: error.as_str().into() },
-            Verdict::Held { error } => Happening::Held { attempt, error: error.as_str().into() },
+            Verdict::Dead { error } => RelayEvent::Dead { attempt, error: error.as_str().into() },
+            Verdict::Held { error } => RelayEvent::Held { attempt, error: error.as_str().into() },
         }
     }
 

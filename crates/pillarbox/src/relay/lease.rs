@@ -14,9 +14,9 @@ use tokio::{sync::Notify, time::Instant};
 
 pub(super) use self::heartbeat::Heartbeat;
 use crate::clock::{Clock, Deadline, instant};
-use crate::hot::Holds;
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::store::{Holding, Origin};
+use crate::local_queue::OwnedShards;
+use crate::store::{OwnedShard, ShardOrigin};
 use crate::sync::{Mutex, MutexGuard};
 
 /// What this relay holds, shared between the task that renews it and the one that relies on it.
@@ -42,7 +42,7 @@ struct Held {
     /// Nothing new of these is started.
     draining: BTreeSet<ShardId>,
     /// Nothing of these is under way any more. Held until the database says that they are not.
-    drained: Vec<Holding>,
+    drained: Vec<OwnedShard>,
     /// It takes no more shards, and keeps those it has.
     is_stopping: bool,
     /// It gives its shards back.
@@ -110,7 +110,7 @@ impl Tenure {
         for shard in shards {
             held.draining.remove(shard);
             if let Some(epoch) = held.shards.remove(shard) {
-                held.drained.push(Holding { shard: *shard, epoch, origin: Origin::Free });
+                held.drained.push(OwnedShard { shard: *shard, epoch, origin: ShardOrigin::Free });
             }
         }
         self.given.notify_one();
@@ -138,8 +138,8 @@ impl Tenure {
     }
 
     /// Says of how many of them the owner died.
-    fn took(&self, taken: &[Holding]) -> usize {
-        let lapsed = taken.iter().filter(|holding| holding.origin == Origin::Lapsed);
+    fn took(&self, taken: &[OwnedShard]) -> usize {
+        let lapsed = taken.iter().filter(|holding| holding.origin == ShardOrigin::Lapsed);
         let lapsed: Vec<ShardId> = lapsed.map(|holding| holding.shard).collect();
         let count = lapsed.len();
         let mut held = self.held();
@@ -178,7 +178,7 @@ impl Tenure {
     }
 }
 
-impl Holds for Tenure {
+impl OwnedShards for Tenure {
     fn epoch(&self, shard: ShardId) -> Option<Epoch> {
         let held = self.held();
         let stays = !held.is_leaving && !held.draining.contains(&shard);

@@ -3,17 +3,17 @@
 use super::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Epoch;
-use crate::store::{ClaimMode, Layout, Mode, Store};
+use crate::store::{ClaimMode, DeliveryMode, OutboxConfig, Store};
 
 /// The tables as this relay means to work on them; entering as an owner refuses what they are not
 /// set to. The first relay ever sets them.
-pub(super) async fn agree(store: &dyn Store, settings: &Settings) -> Result<Layout> {
-    let layout = store.layout().await?;
-    let wanted = Mode { claim: settings.claim, order: settings.order };
+pub(super) async fn agree(store: &dyn Store, settings: &Settings) -> Result<OutboxConfig> {
+    let layout = store.config().await?;
+    let wanted = DeliveryMode { claim: settings.claim, order: settings.order };
     if [wanted, layout.mode].iter().any(|mode| mode.claim == ClaimMode::None) {
         return Err(nobody_delivers());
     }
-    let is_unset = layout.mode == Mode::default() && wanted != layout.mode;
+    let is_unset = layout.mode == DeliveryMode::default() && wanted != layout.mode;
     if is_unset && is_untouched(store).await? {
         match store.configure(&wanted).await {
             // Another relay came first; entering says whether it means the same.
@@ -21,7 +21,7 @@ pub(super) async fn agree(store: &dyn Store, settings: &Settings) -> Result<Layo
             configured => configured?,
         }
     }
-    Ok(Layout { mode: wanted, ..layout })
+    Ok(OutboxConfig { mode: wanted, ..layout })
 }
 
 /// Whether no relay has ever held a shard here.
@@ -35,7 +35,7 @@ fn nobody_delivers() -> Error {
         ErrorKind::Configuration,
         "with claim = none nobody delivers from the tables, and a relay does not start: write with \
          an `Outbox` alone, read the tables or the database's log with a program of your own, and \
-         purge with `Upkeep`; to deliver with relays, set claim to shards or rows (here, and by \
+         purge with `Maintenance`; to deliver with relays, set claim to shards or rows (here, and by \
          `store.configure`)",
     )
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::envelope::Envelope;
 use crate::error::{Error, Result};
-use crate::listen::Pattern;
+use crate::listener::Pattern;
 use crate::verdict::Failure;
 
 /// More are a mistake: every delivery is compared with each of them.

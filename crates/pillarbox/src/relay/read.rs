@@ -7,11 +7,11 @@ use super::board::{Board, Wanted};
 use super::engine::Engine;
 use super::work::Progress;
 use crate::clock::instant;
+use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Seq;
-use crate::observe::{Happening, Part};
-use crate::point::point;
 use crate::store::{Heads, HeadsCursor, Pending, Store};
+use crate::telemetry::{Component, RelayEvent};
 
 impl Engine {
     /// Begins the next read, if one is worth doing.
@@ -24,9 +24,9 @@ impl Engine {
         let patience = self.settings.lease;
         let task = self.work.tasks.spawn(async move {
             let reading = async {
-                point!("read.before"?);
+                crash_point!("read.before"?);
                 let page = Page::read(&*store, read).await;
-                point!("read.after"?);
+                crash_point!("read.after"?);
                 page
             };
             let begun = instant();
@@ -46,9 +46,9 @@ impl Engine {
             self.due.note_early(&page.rows);
             page
         });
-        self.observers.see(&match &page {
-            Ok(page) => Happening::Read { rows: page.rows.len() },
-            Err(error) => Happening::trouble(Part::Read, error),
+        self.observers.on_event(&match &page {
+            Ok(page) => RelayEvent::Read { rows: page.rows.len() },
+            Err(error) => RelayEvent::failed(Component::Read, error),
         });
         match (page, wanted) {
             (Ok(page), wanted) => page.give_to(&mut self.board, wanted, took),

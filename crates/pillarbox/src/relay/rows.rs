@@ -35,13 +35,13 @@ use super::stop::Ended;
 use super::suspects::{Counted, Counting};
 use super::{SECOND, Settings};
 use crate::clock::{Deadline, instant};
+use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hot::{HotEvents, HotLane, Mail};
 use crate::id::{Seq, ShardId, jitter};
-use crate::observe::{Happening, Observers, Part};
-use crate::point::point;
+use crate::local_queue::{LocalQueue, LocalReceiver, Message};
 use crate::retry::{Delivered, Judge};
-use crate::store::{Budget, Claim, Due, Layout, Order, Pending, Store};
+use crate::store::{Budget, Claim, Due, Order, OutboxConfig, Pending, Store};
+use crate::telemetry::{Component, Observers, RelayEvent};
 use crate::wake::Wake;
 
 /// A row that no worker has begun with for so long is left to another relay.
@@ -55,8 +55,8 @@ pub(super) struct RowEngine {
     pub(super) judge: Judge,
     pub(super) settings: Settings,
     pub(super) wake: Wake,
-    pub(super) lane: HotLane,
-    pub(super) events: HotEvents,
+    pub(super) lane: LocalQueue,
+    pub(super) events: LocalReceiver,
     pub(super) work: RowWork,
     pub(super) observers: Observers,
     pub(super) depths: Arc<Depths>,
@@ -103,7 +103,7 @@ impl RowWork {
     pub(super) fn new(
         courier: Arc<Courier>,
         tenure: &Tenure,
-        layout: Layout,
+        layout: OutboxConfig,
         settings: &Settings,
     ) -> Self {
         let now = instant();
@@ -211,11 +211,11 @@ impl RowEngine {
         match due {
             Ok(due) if due.rows.is_empty() => {}
             Ok(_) => self.work.look.now(),
-            Err(error) => self.observers.see(&Happening::trouble(Part::Read, &error)),
+            Err(error) => self.observers.on_event(&RelayEvent::failed(Component::Read, &error)),
         }
     }
 
-    /// Shards mean nothing for a delivery here. They say who leads the upkeep, and the highest are
+    /// Shards mean nothing for a delivery here. They say who leads the maintenance, and the highest are
     /// given away first, so that the lead stays where it is.
     fn share(&mut self) {
         let held = self.tenure.shards();
@@ -250,12 +250,12 @@ impl RowEngine {
         timers.into_iter().flatten().min().unwrap_or_else(|| instant() + PATIENCE)
     }
 
-    fn take_hot(&mut self, first: Mail) {
+    fn take_hot(&mut self, first: Message) {
         let (now, mut next) = (instant(), Some(first));
         while let Some(mail) = next {
-            point!("hot.taken");
+            crash_point!("hot.taken");
             // What has a key is never registered where rows are claimed.
-            if let Mail::Leased(event) = mail {
+            if let Message::Leased(event) = mail {
                 self.wait(Waiting::hot(event, now));
             }
             next = self.events.try_next();
@@ -285,7 +285,7 @@ impl RowEngine {
 
     fn start(&mut self, waiting: Waiting) {
         if waiting.is_hot() {
-            self.observers.see(&Happening::Hot { events: 1 });
+            self.observers.on_event(&RelayEvent::FromLocalQueue { events: 1 });
         }
         let (under_way, content) = waiting.start();
         let (under, attempts) =
@@ -328,7 +328,7 @@ impl RowEngine {
         if self.work.suspects.is_counted_by(panic.id()) {
             return self.counted(Err(error));
         }
-        self.observers.see(&Happening::trouble(Part::Settle, &error));
+        self.observers.on_event(&RelayEvent::failed(Component::Settle, &error));
         self.write_panicked(panic.id());
     }
 
@@ -340,9 +340,9 @@ impl RowEngine {
     }
 
     fn judge(&mut self, UnderWay { job, tenure, room, .. }: UnderWay, outcome: Outcome) {
-        point!("judge");
+        crash_point!("judge");
         if matches!(outcome, Outcome::TooLate) {
-            self.observers.see(&Happening::NotStarted { event_id: job.event_id() });
+            self.observers.on_event(&RelayEvent::NotStarted { event_id: job.event_id() });
         }
         let Outcome::Judgeable(outcome) = job.judged(outcome) else {
             return self.work.writes.give_back([tenure.row]);
@@ -354,7 +354,7 @@ impl RowEngine {
             outcome: outcome.as_ref().copied(),
             jitter: jitter(),
         });
-        self.observers.see(&job.happening(&verdict, &*self.courier.clock));
+        self.observers.on_event(&job.relay_event(&verdict, &*self.courier.clock));
         self.work.writes.decided(Decided { judged: Judged { job, verdict }, tenure, _room: room });
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::listen::Unroutable;
+use crate::listener::Unroutable;
 use crate::retry::OnDead;
 use crate::store::{ClaimMode, Order};
 

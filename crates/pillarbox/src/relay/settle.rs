@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::locked;
 use super::number::NumberSet;
 use crate::clock::instant;
+use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId};
-use crate::observe::{Happening, Observers, Part};
-use crate::point::point;
 use crate::store::{RowLease, Settle, SettleRows, Settled, Store};
+use crate::telemetry::{Component, Observers, RelayEvent};
 
 /// Pauses between tries.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -88,21 +88,21 @@ impl Batch {
     async fn write(&self, store: &dyn Store) -> Result<Settled> {
         match self {
             Self::Shards(settle) => {
-                point!("settle.before"?);
+                crash_point!("settle.before"?);
                 let settled = store.settle(settle).await?;
-                point!("settle.after"?);
+                crash_point!("settle.after"?);
                 Ok(settled)
             }
             Self::Rows(settle) => {
-                point!("rows.settle.before"?);
+                crash_point!("rows.settle.before"?);
                 let applied = store.settle_rows(settle).await?;
-                point!("rows.settle.after"?);
+                crash_point!("rows.settle.after"?);
                 Ok(Settled { applied, refused: Vec::new() })
             }
             Self::Hot(settle) => {
-                point!("hot.settle.before"?);
+                crash_point!("hot.settle.before"?);
                 let applied = store.settle_rows(settle).await?;
-                point!("hot.settle.after"?);
+                crash_point!("hot.settle.after"?);
                 Ok(Settled { applied, refused: Vec::new() })
             }
         }
@@ -168,7 +168,7 @@ impl Settler<'_> {
                 Err(error) if !error.is_transient() => return Err(Stuck::Refused(error)),
                 Err(error) => error,
             };
-            self.observers.see(&Happening::trouble(Part::Settle, &error));
+            self.observers.on_event(&RelayEvent::failed(Component::Settle, &error));
             if error.kind() == ErrorKind::Busy {
                 let locked = self.locked(batch).await;
                 if !locked.is_empty() {
@@ -191,7 +191,7 @@ impl Settler<'_> {
         let late = |_| Err(Error::new(ErrorKind::Busy, "the database did not answer in time"));
         let settled = settled.unwrap_or_else(late)?;
         let (rows, took) = (settled.applied.len(), instant() - began);
-        self.observers.see(&Happening::Settled { rows, took });
+        self.observers.on_event(&RelayEvent::Settled { rows, took });
         Ok(settled)
     }
 
@@ -206,7 +206,7 @@ impl Settler<'_> {
         let seqs: Vec<Seq> = batch.rows().into_iter().map(|row| row.seq).collect();
         for seq in &seqs {
             let error = format!("{error}: {}", error.source_text());
-            self.observers.see(&Happening::VerdictRefused { seq: *seq, error: error.into() });
+            self.observers.on_event(&RelayEvent::VerdictRefused { seq: *seq, error: error.into() });
         }
         seqs
     }

@@ -10,9 +10,9 @@ use super::lease::Heartbeat;
 use super::pause::Pauses;
 use super::rows::RowEngine;
 use super::stop::{Ended, StopSummary};
-use crate::observe::{Happening, Part};
-use crate::point::point;
-use crate::tick::Tick;
+use crate::crash_point::crash_point;
+use crate::scheduler::Scheduler;
+use crate::telemetry::{Component, RelayEvent};
 use crate::wake::Wake;
 
 /// What delivers, by the way that rows are claimed.
@@ -42,7 +42,7 @@ impl AnyEngine {
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) heartbeat: Heartbeat,
-    pub(super) upkeep: Tick,
+    pub(super) maintenance: Scheduler,
     pub(super) engine: AnyEngine,
     pub(super) pauses: Arc<Pauses>,
     pub(super) wake: Wake,
@@ -58,7 +58,7 @@ impl Started {
         let observers = self.heartbeat.observers.clone();
         let others = [
             AbortOnDrop(tokio::spawn(self.heartbeat.run())),
-            AbortOnDrop(tokio::spawn(self.upkeep.run_until(std::future::pending()))),
+            AbortOnDrop(tokio::spawn(self.maintenance.run_until(std::future::pending()))),
             AbortOnDrop(tokio::spawn(bell::hear(Arc::clone(&store), wake.clone()))),
             AbortOnDrop(tokio::spawn(bell::look_again(wake.clone()))),
             AbortOnDrop(tokio::spawn(bell::ring(Arc::clone(&store), wake))),
@@ -67,20 +67,22 @@ impl Started {
         let summary = ended.summary(&*store).await;
         drop(others);
         let leaving = async {
-            point!("leave.before"?);
+            crash_point!("leave.before"?);
             let left = store.leave(&tenure.owner).await;
-            point!("leave.after"?);
+            crash_point!("leave.after"?);
             left
         };
         let left = tokio::time::timeout(patience, leaving).await;
         let (owner, shards) = (Cow::Borrowed(&tenure.owner), tenure.shards().len());
-        observers.see(&match left {
-            Ok(Ok(())) => Happening::ShardsReleased { owner: owner.clone(), shards },
-            Ok(Err(error)) => Happening::trouble(Part::Lease, &error),
-            Err(_) => Happening::mishap(Part::Lease, "shards are free when the lease ends"),
+        observers.on_event(&match left {
+            Ok(Ok(())) => RelayEvent::ShardsReleased { owner: owner.clone(), shards },
+            Ok(Err(error)) => RelayEvent::failed(Component::Lease, &error),
+            Err(_) => {
+                RelayEvent::failed_with(Component::Lease, "shards are free when the lease ends")
+            }
         });
         bell::ring_last(&*store).await;
-        observers.see(&Happening::Stopped { owner });
+        observers.on_event(&RelayEvent::Stopped { owner });
         summary
     }
 }

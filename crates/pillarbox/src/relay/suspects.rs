@@ -12,10 +12,10 @@ use tokio::task::Id;
 use super::locked;
 use super::number::NumberSet;
 use super::read::no_answer;
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::Seq;
-use crate::point::point;
-use crate::store::{RowLease, Store, Suspects};
+use crate::store::{RowLease, Starts, Store};
 use crate::verdict::Failure;
 
 /// Something that may have killed a relay.
@@ -86,7 +86,7 @@ impl<T: Suspect> Counting<T> {
 
     /// Has those counted that are about to be begun: together, or one alone when all is quiet. What
     /// was delivered and not settled would die with it, and be blamed.
-    pub(super) fn count(&mut self, is_quiet: bool, spawn: impl FnOnce(Suspects) -> Id) {
+    pub(super) fn count(&mut self, is_quiet: bool, spawn: impl FnOnce(Starts) -> Id) {
         let are_alone = self.waiting.is_empty();
         if self.count.is_some() || (are_alone && !is_quiet) {
             return;
@@ -100,7 +100,7 @@ impl<T: Suspect> Counting<T> {
             return;
         }
         let rows = suspects.iter().map(T::row).collect();
-        let id = spawn(Suspects { rows, below: if are_alone { u32::MAX } else { 1 } });
+        let id = spawn(Starts { rows, below: if are_alone { u32::MAX } else { 1 } });
         self.count = Some(Count { id, suspects, are_alone });
     }
 
@@ -155,13 +155,13 @@ pub(super) struct Counted {
 /// Asks the store to count them, as long as it is worth waiting for.
 pub(super) async fn count(
     store: &dyn Store,
-    asked: &Suspects,
+    asked: &Starts,
     patience: Duration,
 ) -> Result<Counted> {
     let counting = async {
-        point!("count.before"?);
-        let times: HashMap<Seq, u32> = store.suspect(asked).await?.into_iter().collect();
-        point!("count.after"?);
+        crash_point!("count.before"?);
+        let times: HashMap<Seq, u32> = store.record_starts(asked).await?.into_iter().collect();
+        crash_point!("count.after"?);
         let locked = locked::skipped(store, &asked.rows, |seq| times.contains_key(&seq)).await?;
         Ok(Counted { times, locked })
     };

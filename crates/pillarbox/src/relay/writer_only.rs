@@ -6,8 +6,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::{Relay, bell};
-use crate::emit::Outbox;
 use crate::error::{Error, ErrorKind, Result};
+use crate::outbox::Outbox;
 use crate::store::Store;
 use crate::wake::Wake;
 
@@ -73,7 +73,7 @@ impl WriterOnly {
     /// # Cancel safety
     /// Dropped half-way, the last commits may not be told.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
-        self.store.layout().await?;
+        self.store.config().await?;
         self.ring_until(shutdown).await;
         Ok(())
     }
@@ -86,7 +86,7 @@ impl WriterOnly {
     /// # Cancel safety
     /// Dropped before it returns, nothing runs.
     pub async fn spawn(self) -> Result<WriterHandle> {
-        self.store.layout().await?;
+        self.store.config().await?;
         let (stop, stopped) = oneshot::channel();
         // A dropped sender means stop as well.
         let shutdown = async { drop(stopped.await) };

@@ -130,7 +130,7 @@ pub struct RowVerdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Before, Content, Status};
+    use crate::store::{Content, Predecessor, Status};
 
     fn claim(order: Order) -> Claim {
         Claim {
@@ -155,7 +155,7 @@ mod tests {
             due_in: Duration::ZERO,
             is_early: false,
             lapsed: false,
-            before: Before::Nothing,
+            before: Predecessor::Nothing,
             content: Content::Unread { size: 1 },
         }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{Before, Pending};
-use crate::envelope::{BadRow, Envelope};
+use super::{Pending, Predecessor};
+use crate::envelope::{Envelope, InvalidRow};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use crate::envelope::{MAX_HEADERS_SIZE, MAX_PAYLOAD, Row, Sizes};
 use crate::id::{Seq, ShardId};
@@ -14,7 +14,7 @@ pub enum Content {
     /// The event.
     Event(Envelope),
     /// The row is not a valid event, and why. It can only be given up.
-    Invalid(BadRow),
+    Invalid(InvalidRow),
     /// Payload and headers were not read: they are beyond the [`Budget`], or not needed yet. The row
     /// must not be started; a later read brings them.
     Unread {
@@ -46,20 +46,20 @@ impl Content {
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 impl Content {
     /// The event, or why the row is none, where all that an event may have was asked for.
-    pub(super) fn whole(self) -> Result<Envelope, BadRow> {
+    pub(super) fn whole(self) -> Result<Envelope, InvalidRow> {
         match self {
             Self::Event(envelope) => Ok(envelope),
             Self::Invalid(bad) => Err(bad),
             Self::Unread { size } => {
                 let cause = format!("its {size} bytes of payload and headers were not read");
-                Err(BadRow { event_id: String::new(), cause })
+                Err(InvalidRow { event_id: String::new(), cause })
             }
         }
     }
 }
 
-impl From<Result<Envelope, BadRow>> for Content {
-    fn from(opened: Result<Envelope, BadRow>) -> Self {
+impl From<Result<Envelope, InvalidRow>> for Content {
+    fn from(opened: Result<Envelope, InvalidRow>) -> Self {
         match opened {
             Ok(envelope) => Self::Event(envelope),
             Err(bad) => Self::Invalid(bad),
@@ -74,7 +74,7 @@ impl From<Result<Envelope, BadRow>> for Content {
 ///   be started comes with its content, however large it is. The rest comes as [`Content::Unread`].
 /// - What is larger than any event, in payload or headers, MUST NOT leave the database: it comes as
 ///   [`Content::Invalid`] with its size and the limit.
-/// - Rows in `skip`, and rows that are not due or that another one [comes before](Before) MAY come
+/// - Rows in `skip`, and rows that are not due or that another one [comes before](Predecessor) MAY come
 ///   without content.
 #[derive(Clone, Debug)]
 pub struct Budget {
@@ -105,7 +105,7 @@ impl Budget {
     fn wants(&self, row: &Pending) -> bool {
         row.content.is_unread()
             && row.due_in.is_zero()
-            && row.before == Before::Nothing
+            && row.before == Predecessor::Nothing
             && !self.skip.contains(&row.seq)
     }
 
@@ -215,7 +215,7 @@ mod tests {
             due_in: Duration::ZERO,
             is_early: false,
             lapsed: false,
-            before: Before::Nothing,
+            before: Predecessor::Nothing,
             content: Content::Unread { size },
         }
     }
@@ -257,9 +257,9 @@ mod tests {
         let budget = Budget { skip: [Seq(1)].into(), ..Budget::unlimited() };
         let rows = [
             unread(0, 1, 4),
-            Pending { before: Before::Unread, ..unread(0, 2, 4) },
+            Pending { before: Predecessor::Unread, ..unread(0, 2, 4) },
             Pending { due_in: Duration::from_secs(1), ..unread(0, 3, 4) },
-            Pending { before: Before::Waiting, ..unread(0, 4, 4) },
+            Pending { before: Predecessor::Waiting, ..unread(0, 4, 4) },
             unread(0, 5, 4),
         ];
 

@@ -19,10 +19,10 @@ use async_trait::async_trait;
 use self::state::State;
 pub use self::tx::MemoryTx;
 use super::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
-    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
-    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent,
-    Suspects, Take,
+    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
+    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
+    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
@@ -109,15 +109,15 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn layout(&self) -> Result<Layout> {
-        Ok(Layout { shards: self.shards, mode: self.state().mode })
+    async fn config(&self) -> Result<OutboxConfig> {
+        Ok(OutboxConfig { shards: self.shards, mode: self.state().mode })
     }
 
     async fn mark_seq(&self) -> Result<()> {
         Ok(())
     }
 
-    async fn configure(&self, mode: &Mode) -> Result<()> {
+    async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         self.state().configure(*mode, self.clock.now())
     }
 
@@ -133,11 +133,11 @@ impl Store for MemoryStore {
         Ok(self.state().members(self.clock.now()))
     }
 
-    async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
-        Ok(self.state().take(take, self.clock.now()))
+    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>> {
+        Ok(self.state().acquire_shards(acquire, self.clock.now()))
     }
 
-    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64> {
+    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
         Ok(self.state().release(owner, holdings))
     }
 
@@ -186,8 +186,8 @@ impl Store for MemoryStore {
         Ok(self.state().reclaim(rows, self.clock.now()))
     }
 
-    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
-        Ok(self.state().suspect(suspects))
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
+        Ok(self.state().record_starts(starts))
     }
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
@@ -202,11 +202,11 @@ impl Store for MemoryStore {
         Ok(self.state().count_due(shards, self.clock.now()))
     }
 
-    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
         Ok(None)
     }
 
-    async fn ring(&self) -> Result<()> {
+    async fn notify(&self) -> Result<()> {
         Ok(())
     }
 
@@ -223,8 +223,8 @@ impl Store for MemoryStore {
         Ok(self.state().operate(operation, self.clock.now()))
     }
 
-    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
-        Ok(self.state().trail(id))
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
+        Ok(self.state().audit_trail(id))
     }
 
     async fn purge(&self, purge: &Purge) -> Result<u64> {

@@ -10,14 +10,14 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # Examples
 /// ```
-/// use pillarbox::store::{ClaimMode, Mode, Order};
+/// use pillarbox::store::{ClaimMode, DeliveryMode, Order};
 ///
-/// let competing = Mode { claim: ClaimMode::Rows, order: Order::Key };
+/// let competing = DeliveryMode { claim: ClaimMode::Rows, order: Order::Key };
 /// assert_eq!(competing.to_string(), "claim = rows, order = key");
-/// assert_eq!(Mode::default(), Mode { claim: ClaimMode::Shards, order: Order::Key });
+/// assert_eq!(DeliveryMode::default(), DeliveryMode { claim: ClaimMode::Shards, order: Order::Key });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Mode {
+pub struct DeliveryMode {
     /// How a relay comes by rows.
     pub claim: ClaimMode,
     /// What is delivered in order.
@@ -79,13 +79,13 @@ impl Order {
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for DeliveryMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "claim = {}, order = {}", self.claim.as_str(), self.order.as_str())
     }
 }
 
-impl Mode {
+impl DeliveryMode {
     /// Two relays that claim in different ways would deliver the same events.
     pub(super) fn refuse_other(self, wanted: Self) -> Result<()> {
         if self == wanted {

@@ -24,10 +24,10 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor as _, MySql,
 
 use self::server::Accepts;
 use super::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
-    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
-    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent,
-    Suspects, Take,
+    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
+    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
+    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -217,7 +217,7 @@ impl Store for MysqlStore {
         migrate::migrate(self).await
     }
 
-    async fn layout(&self) -> Result<Layout> {
+    async fn config(&self) -> Result<OutboxConfig> {
         migrate::layout(self).await
     }
 
@@ -225,7 +225,7 @@ impl Store for MysqlStore {
         migrate::mark_seq(self).await
     }
 
-    async fn configure(&self, mode: &Mode) -> Result<()> {
+    async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         migrate::configure(self, *mode).await
     }
 
@@ -241,11 +241,11 @@ impl Store for MysqlStore {
         lease::members(self).await
     }
 
-    async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
-        lease::take(self, take).await
+    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>> {
+        lease::acquire_shards(self, acquire).await
     }
 
-    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64> {
+    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
         lease::release(self, owner, holdings).await
     }
 
@@ -293,8 +293,8 @@ impl Store for MysqlStore {
         claim::reclaim(self, rows).await
     }
 
-    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
-        claim::suspect(self, suspects).await
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
+        claim::record_starts(self, starts).await
     }
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
@@ -309,11 +309,11 @@ impl Store for MysqlStore {
         claim::count_due(self, shards).await
     }
 
-    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
         Ok(None)
     }
 
-    async fn ring(&self) -> Result<()> {
+    async fn notify(&self) -> Result<()> {
         Ok(())
     }
 
@@ -329,8 +329,8 @@ impl Store for MysqlStore {
         admin::operate(self, operation).await
     }
 
-    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
-        admin::trail(self, id).await
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
+        admin::audit_trail(self, id).await
     }
 
     async fn purge(&self, purge: &Purge) -> Result<u64> {

@@ -1,14 +1,14 @@
 //! The PostgreSQL store.
 
 mod admin;
-mod bell;
 mod claim;
 mod columns;
+mod dedicated;
 mod due;
 mod lease;
-mod link;
 mod migrate;
-mod own;
+mod notify;
+mod pinned;
 #[cfg(test)]
 mod place;
 #[cfg(test)]
@@ -24,13 +24,13 @@ use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
 
-use self::bell::PostgresBell;
-use self::own::OwnPool;
+use self::dedicated::DedicatedPool;
+use self::notify::PostgresBell;
 use super::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
-    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
-    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent,
-    Suspects, Take,
+    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
+    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
+    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -59,8 +59,8 @@ use crate::table::{TablePrefix, Tables};
 #[derive(Clone)]
 pub struct PostgresStore {
     pool: PgPool,
-    work: OwnPool,
-    leases: OwnPool,
+    work: DedicatedPool,
+    leases: DedicatedPool,
     tables: Tables,
     /// Whether statements have names in the server's sessions, so that they are parsed once.
     named: bool,
@@ -71,7 +71,7 @@ impl PostgresStore {
     /// lease, and up to four for events. They are opened with the pool's connect options; what its
     /// `after_connect` does is not done to them.
     pub fn new(pool: PgPool) -> Self {
-        let (work, leases) = (OwnPool::default(), OwnPool::default());
+        let (work, leases) = (DedicatedPool::default(), DedicatedPool::default());
         Self { pool, work, leases, tables: Tables::default(), named: true }
     }
 
@@ -201,7 +201,7 @@ impl Store for PostgresStore {
         migrate::migrate(self).await
     }
 
-    async fn layout(&self) -> Result<Layout> {
+    async fn config(&self) -> Result<OutboxConfig> {
         migrate::layout(self).await
     }
 
@@ -209,7 +209,7 @@ impl Store for PostgresStore {
         migrate::mark_seq(self).await
     }
 
-    async fn configure(&self, mode: &Mode) -> Result<()> {
+    async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         migrate::configure(self, *mode).await
     }
 
@@ -225,11 +225,11 @@ impl Store for PostgresStore {
         lease::members(self).await
     }
 
-    async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
-        lease::take(self, take).await
+    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>> {
+        lease::acquire_shards(self, acquire).await
     }
 
-    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64> {
+    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
         lease::release(self, owner, holdings).await
     }
 
@@ -277,8 +277,8 @@ impl Store for PostgresStore {
         claim::reclaim(self, rows).await
     }
 
-    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
-        claim::suspect(self, suspects).await
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
+        claim::record_starts(self, starts).await
     }
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
@@ -293,7 +293,7 @@ impl Store for PostgresStore {
         claim::count_due(self, shards).await
     }
 
-    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
         if !self.named {
             // LISTEN belongs to a session, and behind a pooler there is none.
             return Ok(None);
@@ -301,8 +301,8 @@ impl Store for PostgresStore {
         Ok(Some(Box::new(PostgresBell::connect(self).await?)))
     }
 
-    async fn ring(&self) -> Result<()> {
-        bell::ring(self).await
+    async fn notify(&self) -> Result<()> {
+        notify::notify(self).await
     }
 
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
@@ -317,8 +317,8 @@ impl Store for PostgresStore {
         admin::operate(self, operation).await
     }
 
-    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
-        admin::trail(self, id).await
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
+        admin::audit_trail(self, id).await
     }
 
     async fn purge(&self, purge: &Purge) -> Result<u64> {

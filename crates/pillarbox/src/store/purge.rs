@@ -1,8 +1,8 @@
-//! What upkeep deletes.
+//! What maintenance deletes.
 
 use std::time::Duration;
 
-use super::{ClaimMode, Mode};
+use super::{ClaimMode, DeliveryMode};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What to delete.
@@ -93,7 +93,7 @@ impl Purge {
 }
 
 /// What nobody has delivered goes only where nobody is meant to deliver.
-pub(super) fn refuse_unless_nobody_delivers(mode: Mode) -> Result<()> {
+pub(super) fn refuse_unless_nobody_delivers(mode: DeliveryMode) -> Result<()> {
     if mode.claim == ClaimMode::None {
         return Ok(());
     }

@@ -188,7 +188,7 @@ pub struct Pending {
     pub lapsed: bool,
     /// Whether an older row of its key comes first, in the same snapshot: then this one must not be
     /// started.
-    pub before: Before,
+    pub before: Predecessor,
     /// What it holds, as far as it was read.
     pub content: Content,
 }
@@ -202,7 +202,7 @@ impl Pending {
 
 /// What comes before a row, of its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Before {
+pub enum Predecessor {
     /// Nothing that this read does not bring: the row may start, after the older ones of its key that
     /// came with it.
     #[default]

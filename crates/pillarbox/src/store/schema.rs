@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use sqlx::error::DatabaseError;
 
 use crate::error::{Error, ErrorKind, Result, sqlx::number};
-use crate::store::{ClaimMode, Layout, Mode, Order};
+use crate::store::{ClaimMode, DeliveryMode, Order, OutboxConfig};
 
 /// Tables that a newer library has changed are not touched.
 pub(super) fn refuse_newer(done: i32, known: usize) -> Result<()> {
@@ -71,17 +71,17 @@ pub(super) fn refuse_behind(last: i64, newest: i64, repair: &str) -> Result<()> 
 }
 
 /// What `outbox_setting` says.
-pub(super) fn layout(claim: &str, ordered: &str, shards: i16) -> Result<Layout> {
+pub(super) fn layout(claim: &str, ordered: &str, shards: i16) -> Result<OutboxConfig> {
     let shards = u16::try_from(shards).ok().and_then(NonZeroU16::new);
     let broken = || Error::new(ErrorKind::Corrupt, "outbox_setting has no sound shard count");
-    Ok(Layout { shards: shards.ok_or_else(broken)?, mode: mode(claim, ordered)? })
+    Ok(OutboxConfig { shards: shards.ok_or_else(broken)?, mode: mode(claim, ordered)? })
 }
 
 /// The mode that two words of `outbox_setting` stand for.
-pub(super) fn mode(claim: &str, ordered: &str) -> Result<Mode> {
+pub(super) fn mode(claim: &str, ordered: &str) -> Result<DeliveryMode> {
     let mode = ClaimMode::from_word(claim)
         .zip(Order::from_word(ordered))
-        .map(|(claim, order)| Mode { claim, order });
+        .map(|(claim, order)| DeliveryMode { claim, order });
     mode.ok_or_else(|| {
         let message = format!(
             "outbox_setting has no mode that this library knows (claim={claim:?}, \

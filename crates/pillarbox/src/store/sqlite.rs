@@ -23,10 +23,10 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
 
 use super::{
-    AuditEntry, Bell, Breakdown, Claim, DeadLetter, Due, Filter, Heads, Holding, Join, Layout,
-    Lease, List, Member, Mode, Operated, Operation, Pending, Promote, Purge, Read, ReadHeads,
-    ReadKeys, RenewRows, Renewal, RowLease, Settle, SettleRows, Settled, Stats, Store, StoredEvent,
-    Suspects, Take,
+    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
+    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
+    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
+    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -141,7 +141,7 @@ impl Store for SqliteStore {
         migrate::migrate(self).await
     }
 
-    async fn layout(&self) -> Result<Layout> {
+    async fn config(&self) -> Result<OutboxConfig> {
         migrate::layout(self).await
     }
 
@@ -149,7 +149,7 @@ impl Store for SqliteStore {
         migrate::mark_seq(self).await
     }
 
-    async fn configure(&self, mode: &Mode) -> Result<()> {
+    async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         migrate::configure(self, *mode).await
     }
 
@@ -165,11 +165,11 @@ impl Store for SqliteStore {
         lease::members(self).await
     }
 
-    async fn take(&self, take: &Take) -> Result<Vec<Holding>> {
-        lease::take(self, take).await
+    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>> {
+        lease::acquire_shards(self, acquire).await
     }
 
-    async fn release(&self, owner: &OwnerId, holdings: &[Holding]) -> Result<u64> {
+    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
         lease::release(self, owner, holdings).await
     }
 
@@ -217,8 +217,8 @@ impl Store for SqliteStore {
         claim::reclaim(self, rows).await
     }
 
-    async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
-        claim::suspect(self, suspects).await
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
+        claim::record_starts(self, starts).await
     }
 
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
@@ -234,11 +234,11 @@ impl Store for SqliteStore {
         claim::count_due(self, shards).await
     }
 
-    async fn hear(&self) -> Result<Option<Box<dyn Bell>>> {
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
         Ok(None)
     }
 
-    async fn ring(&self) -> Result<()> {
+    async fn notify(&self) -> Result<()> {
         Ok(())
     }
 
@@ -254,8 +254,8 @@ impl Store for SqliteStore {
         admin::operate(self, operation).await
     }
 
-    async fn trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
-        admin::trail(self, id).await
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
+        admin::audit_trail(self, id).await
     }
 
     async fn purge(&self, purge: &Purge) -> Result<u64> {

@@ -15,7 +15,7 @@ use sqlx::{Connection as _, Database, Transaction};
 
 pub use self::open::SqlxTx;
 use self::private::Required;
-use super::{Accept, Accepted, Hot, Insert, Place, Tx};
+use super::{Accept, Accepted, Insert, LocalLease, Place, Tx};
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::event::Key;
@@ -187,12 +187,12 @@ fn bytes(envelope: &Envelope) -> Option<&[u8]> {
 }
 
 /// The lease that an event is born under, if it goes hot.
-fn lease<'a>(insert: &Insert<'a>, envelope: &Envelope) -> Option<Hot<'a>> {
-    insert.hot.filter(|_| Hot::takes(envelope))
+fn lease<'a>(insert: &Insert<'a>, envelope: &Envelope) -> Option<LocalLease<'a>> {
+    insert.hot.filter(|_| LocalLease::leases(envelope))
 }
 
 fn token(insert: &Insert<'_>, envelope: &Envelope) -> i32 {
-    lease(insert, envelope).map_or(0, |_| Hot::TOKEN.0)
+    lease(insert, envelope).map_or(0, |_| LocalLease::TOKEN.0)
 }
 
 /// New, or waiting where the event is delayed.
@@ -218,7 +218,8 @@ enum Asked {
 impl Asked {
     fn by(insert: &Insert<'_>) -> Self {
         let Some(hot) = insert.hot else { return Self::Nothing };
-        let mut asked = insert.envelopes.iter().filter(|envelope| hot.asks(envelope)).peekable();
+        let mut asked =
+            insert.envelopes.iter().filter(|envelope| hot.wants_position(envelope)).peekable();
         if asked.peek().is_none() {
             Self::Nothing
         } else if asked.any(Envelope::is_ordered) {
@@ -237,7 +238,7 @@ fn no_places(insert: &Insert<'_>) -> Vec<Option<Place>> {
 /// The place of each event, of those asked for: `seq` follows the order of the events.
 fn places_of(insert: &Insert<'_>, mut places: Vec<Place>) -> Vec<Option<Place>> {
     places.sort_unstable_by_key(|place| place.seq);
-    let is_asked = |envelope: &Envelope| insert.hot.is_some_and(|hot| hot.asks(envelope));
+    let is_asked = |envelope: &Envelope| insert.hot.is_some_and(|hot| hot.wants_position(envelope));
     let events = insert.envelopes.iter().zip(places);
     events.map(|(envelope, place)| is_asked(envelope).then_some(place)).collect()
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::Filter;
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Admin, Cx, Envelope, EventId, Failure, Listeners, Relay, SqliteStore, Store as _};
 
 use crate::document::{blocks, languages};
@@ -90,7 +90,7 @@ async fn dead_letters(place: &Path) -> Result<Admin> {
     let relay = relay.observer(probe.clone()).spawn().await?;
     let mut settled = 0;
     while admin.count(&Filter::default()).await? < 3 {
-        let is_settled = |seen: &Happening<'_>| matches!(seen, Happening::Settled { .. });
+        let is_settled = |seen: &RelayEvent<'_>| matches!(seen, RelayEvent::Settled { .. });
         settled = probe.wait_many(settled + 1, is_settled).await.len();
     }
     relay.stop().await?;

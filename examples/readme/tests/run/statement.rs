@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pillarbox::observe::{Happening, Probe};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{
     Cx, Event, Failure, Listeners, MysqlStore, PostgresStore, Relay, SqliteStore, Store,
 };
@@ -102,7 +102,7 @@ async fn delivered(store: impl Store) -> Result<Vec<String>> {
     let relay = relay.observer(probe.clone()).spawn().await?;
     let mut settled = 0;
     while store.stats().await?.new > 0 {
-        let is_settled = |seen: &Happening<'_>| matches!(seen, Happening::Settled { .. });
+        let is_settled = |seen: &RelayEvent<'_>| matches!(seen, RelayEvent::Settled { .. });
         settled = probe.wait_many(settled + 1, is_settled).await.len();
     }
     relay.stop().await?;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use pillarbox::store::{
-    Budget, DeadLetter, Holding, Join, Lease, List, Mode, Read, Settle, Settlement, ShardRead, Take,
+    AcquireShards, Budget, DeadLetter, DeliveryMode, Join, Lease, List, OwnedShard, Read, Settle,
+    Settlement, ShardRead,
 };
 use pillarbox::{
     Clock, Envelope, ErrorText, MemoryStore, Outbox, OwnerId, Seq, ShardId, Store, Timestamp,
@@ -60,12 +61,12 @@ impl Clock for StandingClock {
 }
 
 /// An owner of every shard.
-fn own(store: &MemoryStore) -> (OwnerId, Vec<Holding>) {
+fn own(store: &MemoryStore) -> (OwnerId, Vec<OwnedShard>) {
     let owner = OwnerId::generate();
     let lease = Lease { owner: owner.clone(), length: Duration::from_secs(60), wants: u16::MAX };
-    at_once(store.join(&Join { lease, mode: Mode::default() }));
-    let take = Take { owner: owner.clone(), most: u16::MAX, held: Vec::new() };
-    (owner, at_once(store.take(&take)))
+    at_once(store.join(&Join { lease, mode: DeliveryMode::default() }));
+    let take = AcquireShards { owner: owner.clone(), most: u16::MAX, held: Vec::new() };
+    (owner, at_once(store.acquire_shards(&take)))
 }
 
 fn emit(store: &MemoryStore, envelope: &Envelope) {
@@ -76,7 +77,7 @@ fn emit(store: &MemoryStore, envelope: &Envelope) {
     });
 }
 
-fn give_up(store: &MemoryStore, owner: &OwnerId, holdings: &[Holding], number: usize) {
+fn give_up(store: &MemoryStore, owner: &OwnerId, holdings: &[OwnedShard], number: usize) {
     let shards = (0..64).map(|n| ShardRead { shard: ShardId(n), floor: Seq::START }).collect();
     let rows = at_once(store.read(&Read { shards, limit: 1, budget: Budget::unlimited() }));
     let error = ErrorText::new(["no such customer", "refused"][number / 2 % 2]);

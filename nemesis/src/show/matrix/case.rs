@@ -1,6 +1,6 @@
 //! One case: what crashes where, and what may come of it.
 
-use pillarbox::point::Point;
+use pillarbox::crash_point::CrashPoint;
 
 use super::play::Play;
 use super::scene::{MAX_UNSETTLED, Scene};
@@ -33,7 +33,7 @@ impl Crash {
 /// What happens where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
-    pub(super) point: Point,
+    pub(super) point: CrashPoint,
     pub(super) scene: Scene,
     pub(super) nth: u32,
     pub(super) crash: Crash,

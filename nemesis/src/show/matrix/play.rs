@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pillarbox::point::VARIABLE;
+use pillarbox::crash_point::VARIABLE;
 use pillarbox::store::{Action as Operate, Filter};
 use pillarbox::{Admin, RelaySettings};
 

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use pillarbox::store::{Budget, Claim, Mode, Order, Origin, Pending, Renewal};
-use pillarbox::tx::{Begin as _, Hot, Insert, OpenTx as _};
+use pillarbox::store::{Budget, Claim, DeliveryMode, Order, Pending, Renewal, ShardOrigin};
+use pillarbox::tx::{Begin as _, Insert, LocalLease, OpenTx as _};
 use pillarbox::{ErrorKind, EventId, Tables};
 
 use crate::backend::{Backend, Hold, Need};
@@ -26,7 +26,7 @@ pub async fn shards_are_taken_over<B: Backend>(backend: &B) {
     let taken = heir.take(u16::MAX).await;
 
     assert_eq!(shards_of(&taken), shards_of(&gone.holdings));
-    assert!(taken.iter().all(|holding| holding.origin == Origin::Lapsed));
+    assert!(taken.iter().all(|holding| holding.origin == ShardOrigin::Lapsed));
     assert_eq!(gone.renew().await, Renewal::Lost);
 }
 
@@ -43,7 +43,7 @@ pub async fn the_owner_is_not_alive<B: Backend>(backend: &B) {
 /// Such an owner does not keep the mode as it is.
 pub async fn the_mode_can_be_changed<B: Backend>(backend: &B) {
     let gone = Owner::of_all(backend).await;
-    let rows = Mode { order: Order::None, ..Mode::default() };
+    let rows = DeliveryMode { order: Order::None, ..DeliveryMode::default() };
     let refused = backend.store().configure(&rows).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Configuration);
     backend.clock_was_ahead(AHEAD).await;
@@ -161,7 +161,7 @@ async fn claim(owner: &Owner) -> Vec<Pending> {
 
 async fn write_hot<B: Backend>(backend: &B, owner: &Owner) -> EventId {
     let (tables, envelopes) = (Tables::default(), [free()]);
-    let hot = Some(Hot { owner: &owner.id, length: LEASE, keyed: false });
+    let hot = Some(LocalLease { owner: &owner.id, length: LEASE, keyed: false });
     let mut tx = backend.pool().begin().await.unwrap();
     tx.insert(&Insert { tables: &tables, envelopes: &envelopes, locks: &[], hot }).await.unwrap();
     tx.commit().await.unwrap();

@@ -123,7 +123,7 @@ pub async fn every_operation_is_noted<B: Backend>(backend: &B) {
 
         backend.store().operate(&operation).await.unwrap();
 
-        let trail = backend.store().trail(id.as_str()).await.unwrap();
+        let trail = backend.store().audit_trail(id.as_str()).await.unwrap();
         let entry = trail.last().unwrap();
         assert_eq!((&*entry.action, entry.attempts), (action.as_str(), 1));
         assert_eq!(entry.error, None);
@@ -143,7 +143,7 @@ pub async fn who_and_why_may_be_long_or_absent<B: Backend>(backend: &B) {
     backend.store().operate(&long).await.unwrap();
     backend.store().operate(&Operation::replay([id.clone()])).await.unwrap();
 
-    let trail = backend.store().trail(id.as_str()).await.unwrap();
+    let trail = backend.store().audit_trail(id.as_str()).await.unwrap();
     assert_eq!((trail[1].by.as_ref(), trail[1].reason.as_ref()), (Some(&by), Some(&reason)));
     assert_eq!((trail[2].by.as_ref(), trail[2].reason.as_ref()), (None, None));
 }
@@ -219,7 +219,7 @@ pub(super) async fn said<B: Backend>(
     backend: &B,
     id: &EventId,
 ) -> Vec<(String, u32, Option<String>)> {
-    let trail = backend.store().trail(id.as_str()).await.unwrap();
+    let trail = backend.store().audit_trail(id.as_str()).await.unwrap();
     let said = |entry: AuditEntry| (entry.action, entry.attempts, entry.error);
     trail.into_iter().map(said).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pillarbox::store::{Before, Budget, Claim, Content, KeyRead, Pending, Read, ReadKeys};
+use pillarbox::store::{Budget, Claim, Content, KeyRead, Pending, Predecessor, Read, ReadKeys};
 use pillarbox::{Envelope, EventId, Headers, Key, MAX_HEADERS_SIZE, MAX_PAYLOAD, Seq, ShardId};
 
 use crate::backend::{Backend, Foreign, Need, from_head};
@@ -136,7 +136,7 @@ pub async fn what_cannot_start_uses_up_no_budget<B: Backend>(backend: &B) {
     let (came, left): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.event().is_some());
     assert_eq!(came.into_iter().map(id_of).collect::<Vec<_>>(), [&due]);
     assert_eq!(left.len(), 2);
-    let cannot_start = |row: &Pending| row.is_early || row.before == Before::Waiting;
+    let cannot_start = |row: &Pending| row.is_early || row.before == Predecessor::Waiting;
     assert!(left.iter().all(|row| row.content.is_unread() && cannot_start(row)), "{left:?}");
 }
 

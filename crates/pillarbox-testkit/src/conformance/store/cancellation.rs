@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use pillarbox::Verdict;
-use pillarbox::store::{Budget, Read, Renewal, Settle, Settled, Settlement, Take};
+use pillarbox::store::{AcquireShards, Budget, Read, Renewal, Settle, Settled, Settlement};
 
 use crate::backend::{Backend, from_head};
 use crate::conformance::owner::{ALL, HOUR, Owner, emit, free, keyed, retry, shards};
@@ -40,9 +40,9 @@ pub async fn a_dropped_take_takes_all_or_nothing<B: Backend>(backend: &B) {
     let most = u16::try_from(all.div_ceil(2)).unwrap();
     for polls in 0..PLACES {
         let (dropped, mut other) = (Owner::joined(backend).await, Owner::joined(backend).await);
-        let take = Take { owner: dropped.id.clone(), most, held: vec![] };
+        let take = AcquireShards { owner: dropped.id.clone(), most, held: vec![] };
 
-        let whole = cut(polls, dropped.store.take(&take)).await;
+        let whole = cut(polls, dropped.store.acquire_shards(&take)).await;
 
         let left = other.take(u16::MAX).await.len();
         assert!([all, all - usize::from(most)].contains(&left), "{polls} polls: {left} left");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Before, Claim, Order, Pending, Status};
+use pillarbox::store::{Claim, Order, Pending, Predecessor, Status};
 use pillarbox::{Envelope, ErrorText, EventId, Token, Verdict};
 
 use crate::backend::Backend;
@@ -23,7 +23,7 @@ pub async fn a_due_row_is_leased_under_a_new_token<B: Backend>(backend: &B) {
     let (row, read) = (&claimed[0], &before[0]);
     assert_eq!((row.seq, row.shard, &row.key), (read.seq, read.shard, &read.key));
     assert_eq!(row.token, Token(read.token.0 + 1));
-    assert_eq!((row.status, row.attempts, row.before), (Status::New, 0, Before::Nothing));
+    assert_eq!((row.status, row.attempts, row.before), (Status::New, 0, Predecessor::Nothing));
     assert_eq!((row.due_in, row.is_early), (Duration::ZERO, false));
     assert_eq!(row.event().unwrap(), read.event().unwrap());
     assert_eq!(backend.store().event(&id).await.unwrap().unwrap().token, row.token);

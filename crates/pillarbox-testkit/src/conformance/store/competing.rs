@@ -105,7 +105,7 @@ pub async fn two_settles_of_claimed_rows_apply_once<B: Backend>(backend: &B) {
 
         assert_eq!(one.len() + two.len(), 5);
         for id in &ids {
-            assert_eq!(backend.store().trail(id.as_str()).await.unwrap().len(), 1);
+            assert_eq!(backend.store().audit_trail(id.as_str()).await.unwrap().len(), 1);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Mutex};
 
 use futures_util::future::{join, join_all};
-use pillarbox::store::{Holding, Renewal, Settled, Status};
+use pillarbox::store::{OwnedShard, Renewal, Settled, Status};
 use pillarbox::{Epoch, ShardId, Token, Verdict};
 
 use crate::backend::Backend;
@@ -84,7 +84,7 @@ async fn lives<B: Backend>(backend: &B, number: usize, seen: &Mutex<HashSet<(Sha
     }
 }
 
-fn note(seen: &Mutex<HashSet<(ShardId, Epoch)>>, taken: &[Holding]) {
+fn note(seen: &Mutex<HashSet<(ShardId, Epoch)>>, taken: &[OwnedShard]) {
     let mut seen = seen.lock().unwrap();
     for holding in taken {
         let is_new = seen.insert((holding.shard, holding.epoch));

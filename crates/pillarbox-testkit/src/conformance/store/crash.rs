@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Operation, RowLease, Status, Suspects};
+use pillarbox::store::{Operation, RowLease, Starts, Status};
 use pillarbox::{ErrorText, Seq, Token, Verdict};
 
 use crate::backend::Backend;
@@ -17,8 +17,8 @@ pub async fn a_suspect_is_counted_each_time<B: Backend>(backend: &B) {
     let leases: Vec<RowLease> = ids.iter().map(|id| row(&rows, id).into()).collect();
     let store = backend.store();
 
-    let mut first = store.suspect(&all(&leases)).await.unwrap();
-    let second = store.suspect(&all(&leases[..1])).await.unwrap();
+    let mut first = store.record_starts(&all(&leases)).await.unwrap();
+    let second = store.record_starts(&all(&leases[..1])).await.unwrap();
 
     first.sort_unstable();
     let mut seqs: Vec<(Seq, u32)> = leases.iter().map(|lease| (lease.seq, 1)).collect();
@@ -36,16 +36,20 @@ pub async fn what_was_decided_since_is_not_counted<B: Backend>(backend: &B) {
     let lease = RowLease::from(row(&read_all(backend).await, &id));
     let store = backend.store();
     assert!(
-        store.suspect(&all(&[RowLease { token: Token(7), ..lease }])).await.unwrap().is_empty()
+        store
+            .record_starts(&all(&[RowLease { token: Token(7), ..lease }]))
+            .await
+            .unwrap()
+            .is_empty()
     );
-    assert!(store.suspect(&all(&[])).await.unwrap().is_empty());
+    assert!(store.record_starts(&all(&[])).await.unwrap().is_empty());
 
     let error = ErrorText::new("no");
     Owner::of_all(backend).await.judge_id(&id, Verdict::Held { error }).await;
 
-    assert!(store.suspect(&all(&[lease])).await.unwrap().is_empty());
+    assert!(store.record_starts(&all(&[lease])).await.unwrap().is_empty());
     let held = RowLease { token: stored(backend, &id).await.token, ..lease };
-    assert!(store.suspect(&all(&[held])).await.unwrap().is_empty(), "nobody delivers it");
+    assert!(store.record_starts(&all(&[held])).await.unwrap().is_empty(), "nobody delivers it");
 }
 
 /// A verdict ends the suspicion, and so does a replay.
@@ -55,7 +59,13 @@ pub async fn a_verdict_and_a_replay_start_from_nothing<B: Backend>(backend: &B) 
     let suspect = async || {
         promote_all(backend).await;
         let lease = RowLease::from(row(&read_all(backend).await, &id));
-        store.suspect(&all(&[lease])).await.unwrap().into_iter().map(|(_, times)| times).next()
+        store
+            .record_starts(&all(&[lease]))
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|(_, times)| times)
+            .next()
     };
     assert_eq!((suspect().await, suspect().await), (Some(1), Some(2)));
 
@@ -74,14 +84,14 @@ pub async fn what_was_counted_before_is_left_alone<B: Backend>(backend: &B) {
     let rows = read_all(backend).await;
     let leases: Vec<RowLease> = ids.iter().map(|id| row(&rows, id).into()).collect();
     let store = backend.store();
-    store.suspect(&all(&leases[..1])).await.unwrap();
+    store.record_starts(&all(&leases[..1])).await.unwrap();
 
-    let counted = store.suspect(&Suspects { rows: leases.clone(), below: 1 }).await.unwrap();
+    let counted = store.record_starts(&Starts { rows: leases.clone(), below: 1 }).await.unwrap();
 
     assert_eq!(counted, [(leases[1].seq, 1)]);
-    assert_eq!(store.suspect(&all(&leases[..1])).await.unwrap(), [(leases[0].seq, 2)]);
+    assert_eq!(store.record_starts(&all(&leases[..1])).await.unwrap(), [(leases[0].seq, 2)]);
 }
 
-fn all(rows: &[RowLease]) -> Suspects {
-    Suspects { rows: rows.to_vec(), below: u32::MAX }
+fn all(rows: &[RowLease]) -> Starts {
+    Starts { rows: rows.to_vec(), below: u32::MAX }
 }

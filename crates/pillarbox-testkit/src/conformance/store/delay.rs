@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Before, Status};
+use pillarbox::store::{Predecessor, Status};
 use pillarbox::{Clock, SystemClock};
 
 use crate::backend::Backend;
@@ -19,7 +19,7 @@ pub async fn a_delayed_row_waits_and_is_not_read<B: Backend>(backend: &B) {
     let rows = read_all(backend).await;
 
     assert_eq!(seqs(&rows), places(backend, &ids[1..]).await);
-    assert_eq!((rows[0].due_in, rows[0].before), (Duration::ZERO, Before::Waiting));
+    assert_eq!((rows[0].due_in, rows[0].before), (Duration::ZERO, Predecessor::Waiting));
     assert_eq!(stored(backend, &ids[0]).await.status, Status::Waiting);
     let due_in = next_wait(backend).await;
     assert!(due_in > HOUR / 2 && due_in <= HOUR, "{due_in:?}");
@@ -37,7 +37,7 @@ pub async fn a_delayed_row_becomes_due<B: Backend>(backend: &B) {
     let rows = read_all(backend).await;
     assert_eq!((rows.len(), rows[0].seq), (2, row(&rows, &id).seq));
     assert_eq!((rows[0].due_in, rows[0].status), (Duration::ZERO, Status::New));
-    assert!(rows.iter().all(|row| row.before == Before::Nothing && !row.is_early));
+    assert!(rows.iter().all(|row| row.before == Predecessor::Nothing && !row.is_early));
 }
 
 /// A moment that the caller gives is kept exactly; one in the past is due at once.

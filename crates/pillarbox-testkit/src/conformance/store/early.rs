@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use pillarbox::store::{
-    Before, Budget, HeadsCursor, KeyRead, Pending, ReadHeads, ReadKeys, RowLease, Settled, Status,
+    Budget, HeadsCursor, KeyRead, Pending, Predecessor, ReadHeads, ReadKeys, RowLease, Settled,
+    Status,
 };
 use pillarbox::{EventId, Seq, ShardId, Token, Verdict};
 
@@ -34,7 +35,7 @@ pub async fn an_early_row_says_so<B: Backend>(backend: &B) {
         store.read_heads(&of_shard).await.unwrap().rows,
     ] {
         assert_eq!(seqs(&rows), [stored.seq]);
-        assert_eq!((rows[0].status, rows[0].before), (Status::New, Before::Nothing));
+        assert_eq!((rows[0].status, rows[0].before), (Status::New, Predecessor::Nothing));
         assert!(rows[0].is_early && is_about_an_hour(rows[0].due_in), "{:?}", rows[0]);
     }
 }
@@ -81,16 +82,16 @@ pub async fn a_postponed_row_waits<B: Backend>(backend: &B) {
     let after = stored(backend, &id).await;
     assert_eq!((after.status, after.token), (Status::Waiting, Token(before.token.0 + 1)));
     assert_eq!((after.attempts, after.available_at), (0, before.available_at));
-    assert!(backend.store().trail(id.as_str()).await.unwrap().is_empty(), "it did not fail");
+    assert!(backend.store().audit_trail(id.as_str()).await.unwrap().is_empty(), "it did not fail");
     let at = places(backend, &[id.clone(), next]).await;
-    assert_eq!(befores(&read_all(backend).await), [(at[1], Before::Waiting)]);
+    assert_eq!(befores(&read_all(backend).await), [(at[1], Predecessor::Waiting)]);
     assert!(is_about_an_hour(next_wait(backend).await));
     assert!(Claimer::new(backend).await.claim().await.is_empty());
 
     backend.age(&id, HOUR).await;
     assert_eq!(promote_all(backend).await.rows.len(), 1);
 
-    let free = [(at[0], Before::Nothing), (at[1], Before::Nothing)];
+    let free = [(at[0], Predecessor::Nothing), (at[1], Predecessor::Nothing)];
     assert_eq!(befores(&read_all(backend).await), free);
 }
 
@@ -198,7 +199,7 @@ pub async fn a_late_verdict_undoes_no_postponement<B: Backend>(backend: &B) {
     }
 
     assert_eq!(status(backend, &id).await, Some(Status::Waiting));
-    assert!(backend.store().trail(id.as_str()).await.unwrap().is_empty());
+    assert!(backend.store().audit_trail(id.as_str()).await.unwrap().is_empty());
 }
 
 /// An early row is claimed like any other and says what it is, so that its claimer postpones it.
@@ -287,6 +288,6 @@ fn is_about_an_hour(wait: Duration) -> bool {
     wait > HOUR / 2 && wait <= HOUR
 }
 
-fn befores(rows: &[Pending]) -> Vec<(Seq, Before)> {
+fn befores(rows: &[Pending]) -> Vec<(Seq, Predecessor)> {
     rows.iter().map(|row| (row.seq, row.before)).collect()
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use futures_util::future::{Either, select};
-use pillarbox::store::{Settle, Settled, Status, Take};
+use pillarbox::store::{AcquireShards, Settle, Settled, Status};
 use pillarbox::{Epoch, Token, Verdict};
 
 use crate::backend::{Backend, Hold, Need};
@@ -156,9 +156,9 @@ pub async fn a_takeover_waits_for_a_settle_that_passed_its_fence<B: Backend>(bac
         Either::Left((settled, _)) => panic!("did not wait for the row: {settled:?}"),
         Either::Right(_) => {}
     }
-    let want = Take { owner: heir.id.clone(), most: u16::MAX, held: vec![] };
+    let want = AcquireShards { owner: heir.id.clone(), most: u16::MAX, held: vec![] };
     let store = backend.store();
-    let mut take = pin!(store.take(&want));
+    let mut take = pin!(store.acquire_shards(&want));
     // A takeover may wait, or may pass the locked shard by; it must not take it.
     let taken = match select(&mut take, pin!(backend.blocked(2))).await {
         Either::Left((taken, _)) => Some(taken.unwrap()),

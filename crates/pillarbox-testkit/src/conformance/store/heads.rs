@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pillarbox::store::{Before, Budget, Heads, HeadsCursor, Pending, ReadHeads};
+use pillarbox::store::{Budget, Heads, HeadsCursor, Pending, Predecessor, ReadHeads};
 use pillarbox::{Envelope, Key, Seq, ShardId, Verdict};
 
 use crate::backend::Backend;
@@ -21,7 +21,7 @@ pub async fn one_row_of_each_key_comes_in_order<B: Backend>(backend: &B) {
         let read = page(backend, shard, HeadsCursor::start(), ALL).await;
         assert_eq!(seqs(&read.rows), heads(&all, shard), "{shard:?}");
         assert!(read.rows.iter().all(|row| row.shard == shard));
-        assert!(read.rows.iter().all(|row| row.before == Before::Nothing));
+        assert!(read.rows.iter().all(|row| row.before == Predecessor::Nothing));
         assert_eq!(read.next, Some(HeadsCursor::Keyless(Seq::START)));
     }
 }
@@ -82,7 +82,7 @@ pub async fn a_blocked_head_says_so<B: Backend>(backend: &B) {
         let head = stored(backend, head).await;
         let read = page(backend, head.shard, HeadsCursor::start(), ALL).await;
         let row = read.rows.iter().find(|row| row.seq == head.seq).expect("it is read");
-        assert_eq!(row.before, Before::Waiting);
+        assert_eq!(row.before, Predecessor::Waiting);
         let of_key = read.rows.iter().filter(|row| row.key.as_deref() == head.key.as_deref());
         assert_eq!(of_key.count(), 1, "{old} waits, and its tail is not read");
     }
@@ -92,7 +92,7 @@ pub async fn a_blocked_head_says_so<B: Backend>(backend: &B) {
     let head = stored(backend, &older[0]).await;
     let read = page(backend, head.shard, HeadsCursor::start(), ALL).await;
     let row = read.rows.iter().find(|row| row.seq == head.seq).expect("it is the head again");
-    assert_eq!(row.before, Before::Nothing);
+    assert_eq!(row.before, Predecessor::Nothing);
 }
 
 /// However long the tail of a key is, its head is followed by that of the next key.
@@ -108,7 +108,7 @@ pub async fn the_tail_of_a_key_is_passed_by<B: Backend>(backend: &B) {
 
     assert_eq!(seqs(&read.rows), heads(&all, shard)[..2]);
     let before = read.rows.iter().map(|row| row.before).collect::<Vec<_>>();
-    assert_eq!(before, [Before::Waiting, Before::Nothing]);
+    assert_eq!(before, [Predecessor::Waiting, Predecessor::Nothing]);
 }
 
 /// Each page says which was the newest new row of the shard; rows that wait do not count.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::store::{Pending, RowLease, Status};
-use pillarbox::tx::{Begin as _, Hot, Insert, OpenTx as _, Place};
+use pillarbox::tx::{Begin as _, Insert, LocalLease, OpenTx as _, Place};
 use pillarbox::{Envelope, EventId, OwnerId, Tables, Token, Verdict};
 
 use crate::backend::Backend;
@@ -47,7 +47,7 @@ pub async fn a_crowd_goes_hot_in_its_order<B: Backend>(backend: &B) {
 /// not before it, or comes behind the first of it.
 pub async fn an_event_with_a_key_knows_whether_it_is_next<B: Backend>(backend: &B) {
     let owner = OwnerId::generate();
-    let hot = Hot { owner: &owner, length: HOUR, keyed: true };
+    let hot = LocalLease { owner: &owner, length: HOUR, keyed: true };
     let first = write_hot(backend, &[keyed("a"), free(), keyed("b"), keyed("b")], hot).await;
     assert!(first[1].is_some_and(|place| place.is_next));
     let Some(place) = first[0] else {
@@ -74,7 +74,7 @@ pub async fn an_event_with_a_key_knows_whether_it_is_next<B: Backend>(backend: &
 /// What is done, given up or taken back is before nobody; what is held is.
 pub async fn only_what_is_pending_or_held_is_before_another<B: Backend>(backend: &B) {
     let (owner, relay) = (OwnerId::generate(), Owner::of_all(backend).await);
-    let hot = Hot { owner: &owner, length: HOUR, keyed: true };
+    let hot = LocalLease { owner: &owner, length: HOUR, keyed: true };
     let events = ["done", "dead", "held"].map(keyed);
     if write_hot(backend, &events, hot).await[0].is_none() {
         return;
@@ -104,7 +104,7 @@ pub async fn a_hot_row_is_not_due_while_its_lease_lasts<B: Backend>(backend: &B)
 
     let hot = row(&rows, event.event_id());
     assert!(hot.due_in > HOUR / 2 && !hot.lapsed && !hot.is_early);
-    assert_eq!(hot.token, Hot::TOKEN);
+    assert_eq!(hot.token, LocalLease::TOKEN);
     let cold = row(&rows, keyed.event_id());
     assert_eq!((cold.due_in, cold.lapsed, cold.token), (Duration::ZERO, false, Token(0)));
 }
@@ -185,7 +185,7 @@ async fn write_one<B: Backend>(backend: &B, owner: &OwnerId) -> (EventId, RowLea
     let event = free();
     let places = write(backend, std::slice::from_ref(&event), owner).await;
     let Place { seq, shard, .. } = places[0].unwrap();
-    (event.event_id().clone(), RowLease { shard, seq, token: Hot::TOKEN })
+    (event.event_id().clone(), RowLease { shard, seq, token: LocalLease::TOKEN })
 }
 
 async fn write<B: Backend>(
@@ -193,13 +193,13 @@ async fn write<B: Backend>(
     envelopes: &[Envelope],
     owner: &OwnerId,
 ) -> Vec<Option<Place>> {
-    write_hot(backend, envelopes, Hot { owner, length: HOUR, keyed: false }).await
+    write_hot(backend, envelopes, LocalLease { owner, length: HOUR, keyed: false }).await
 }
 
 async fn write_hot<B: Backend>(
     backend: &B,
     envelopes: &[Envelope],
-    hot: Hot<'_>,
+    hot: LocalLease<'_>,
 ) -> Vec<Option<Place>> {
     let (mut tx, hot) = (backend.pool().begin().await.unwrap(), Some(hot));
     let places = tx

@@ -1,7 +1,7 @@
 //! Migrate: the tables come to be, once, and are what this library needs.
 
 use futures_util::future::join_all;
-use pillarbox::store::{Layout, Status};
+use pillarbox::store::{OutboxConfig, Status};
 use pillarbox::{ErrorKind, Outbox, TablePrefix};
 
 use crate::backend::{Backend, Hold, Need};
@@ -12,12 +12,12 @@ use crate::run::lacks;
 /// A second migration keeps what is there.
 pub async fn migrating_again_changes_nothing<B: Backend>(backend: &B) {
     let store = backend.store();
-    let before = store.layout().await.unwrap();
+    let before = store.config().await.unwrap();
     let id = emit_one(backend, keyed("a")).await;
 
     store.migrate().await.unwrap();
 
-    assert_eq!(store.layout().await.unwrap(), before);
+    assert_eq!(store.config().await.unwrap(), before);
     assert_eq!(status(backend, &id).await, Some(Status::New));
 }
 
@@ -45,7 +45,7 @@ pub async fn ten_at_once_succeed<B: Backend>(backend: &B) {
 
     for (store, result) in stores.iter().zip(migrated) {
         result.unwrap();
-        assert_eq!(store.layout().await.unwrap(), layout(backend).await);
+        assert_eq!(store.config().await.unwrap(), layout(backend).await);
     }
 }
 
@@ -61,7 +61,7 @@ pub async fn a_migration_dropped_anywhere_can_be_run_again<B: Backend>(backend: 
 
         let second = backend.store_at(TablePrefix::new(name).unwrap()).await;
         second.migrate().await.unwrap();
-        assert_eq!(second.layout().await.unwrap(), layout(backend).await, "{polls} polls");
+        assert_eq!(second.config().await.unwrap(), layout(backend).await, "{polls} polls");
         if let Some(whole) = whole {
             return whole.unwrap();
         }
@@ -76,7 +76,7 @@ pub async fn missing_tables_are_a_schema_error<B: Backend>(backend: &B) {
     }
     let store = backend.store_at(prefix("absent_")).await;
 
-    assert_eq!(store.layout().await.unwrap_err().kind(), ErrorKind::Schema);
+    assert_eq!(store.config().await.unwrap_err().kind(), ErrorKind::Schema);
     assert_eq!(store.stats().await.unwrap_err().kind(), ErrorKind::Schema);
 }
 
@@ -91,7 +91,7 @@ pub async fn newer_tables_are_a_schema_error<B: Backend>(backend: &B) {
     backend.pretend_newer(&prefix).await;
 
     let fresh = backend.store_at(prefix).await;
-    assert_eq!(fresh.layout().await.unwrap_err().kind(), ErrorKind::Schema);
+    assert_eq!(fresh.config().await.unwrap_err().kind(), ErrorKind::Schema);
     assert_eq!(fresh.migrate().await.unwrap_err().kind(), ErrorKind::Schema);
 }
 
@@ -115,8 +115,8 @@ pub async fn two_prefixes_do_not_see_each_other<B: Backend>(backend: &B) {
     assert_eq!(backend.store().stats().await.unwrap().new, 0);
 }
 
-async fn layout<B: Backend>(backend: &B) -> Layout {
-    backend.store().layout().await.unwrap()
+async fn layout<B: Backend>(backend: &B) -> OutboxConfig {
+    backend.store().config().await.unwrap()
 }
 
 fn prefix(text: &'static str) -> TablePrefix {

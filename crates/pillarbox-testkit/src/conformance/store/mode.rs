@@ -1,7 +1,7 @@
-//! Mode: one way to claim and to order rows, for everyone at work on the tables.
+//! DeliveryMode: one way to claim and to order rows, for everyone at work on the tables.
 
 use futures_util::future::join;
-use pillarbox::store::{ClaimMode, Join, Mode, Order, Renewal};
+use pillarbox::store::{ClaimMode, DeliveryMode, Join, Order, Renewal};
 use pillarbox::{Error, ErrorKind};
 
 use crate::backend::Backend;
@@ -10,18 +10,18 @@ use crate::conformance::owner::Owner;
 
 /// Until someone says otherwise, relays own shards and keys are in order.
 pub async fn tables_begin_in_the_default_mode<B: Backend>(backend: &B) {
-    assert_eq!(mode(backend).await, Mode::default());
+    assert_eq!(mode(backend).await, DeliveryMode::default());
 }
 
 /// A mode that was set is told to everyone, and is there after another migration.
 pub async fn a_mode_that_was_set_is_told<B: Backend>(backend: &B) {
     let store = backend.store();
-    let before = store.layout().await.unwrap();
+    let before = store.config().await.unwrap();
     for mode in modes() {
         store.configure(&mode).await.unwrap();
         store.migrate().await.unwrap();
 
-        let layout = store_apart(backend).await.layout().await.unwrap();
+        let layout = store_apart(backend).await.config().await.unwrap();
 
         assert_eq!((layout.mode, layout.shards), (mode, before.shards));
     }
@@ -31,10 +31,10 @@ pub async fn a_mode_that_was_set_is_told<B: Backend>(backend: &B) {
 pub async fn a_mode_is_not_changed_while_an_owner_lives<B: Backend>(backend: &B) {
     let store = backend.store();
     let owner = Owner::joined(backend).await;
-    for mode in modes().into_iter().filter(|mode| *mode != Mode::default()) {
+    for mode in modes().into_iter().filter(|mode| *mode != DeliveryMode::default()) {
         refused(store.configure(&mode).await);
     }
-    assert_eq!(self::mode(backend).await, Mode::default());
+    assert_eq!(self::mode(backend).await, DeliveryMode::default());
 
     store.leave(&owner.id).await.unwrap();
 
@@ -75,7 +75,7 @@ pub async fn renewing_and_changing_the_mode_see_each_other<B: Backend>(backend: 
         let is_kept = renewed.unwrap() == Renewal::Kept;
         assert_ne!(is_kept, changed.is_ok(), "kept: {is_kept}, and {changed:?}");
         one.leave(&owner.id).await.unwrap();
-        one.configure(&Mode::default()).await.unwrap();
+        one.configure(&DeliveryMode::default()).await.unwrap();
     }
 }
 
@@ -125,32 +125,32 @@ pub async fn joining_and_changing_the_mode_see_each_other<B: Backend>(backend: &
     let (one, two) = join(store_apart(backend), store_apart(backend)).await;
     for _ in 0..40 {
         let owner = Owner::unknown(backend);
-        let (entry, wanted) = (entry(&owner, Mode::default()), rows());
+        let (entry, wanted) = (entry(&owner, DeliveryMode::default()), rows());
 
         let (entered, changed) = join(one.join(&entry), two.configure(&wanted)).await;
 
         let (is_entered, is_changed) = (entered.is_ok(), changed.is_ok());
         assert_ne!(is_entered, is_changed, "{entered:?} and {changed:?}");
-        let expected = if is_changed { rows() } else { Mode::default() };
+        let expected = if is_changed { rows() } else { DeliveryMode::default() };
         assert_eq!(mode(backend).await, expected);
         assert_eq!(backend.store().stats().await.unwrap().owners, u64::from(is_entered));
         one.leave(&owner.id).await.unwrap();
-        one.configure(&Mode::default()).await.unwrap();
+        one.configure(&DeliveryMode::default()).await.unwrap();
     }
 }
 
 /// Every mode there is.
-fn modes() -> Vec<Mode> {
+fn modes() -> Vec<DeliveryMode> {
     let claims = [ClaimMode::Rows, ClaimMode::None, ClaimMode::Shards];
-    let of = |claim| [Order::None, Order::Key].map(|order| Mode { claim, order });
+    let of = |claim| [Order::None, Order::Key].map(|order| DeliveryMode { claim, order });
     claims.into_iter().flat_map(of).collect()
 }
 
-fn rows() -> Mode {
-    Mode { claim: ClaimMode::Rows, order: Order::Key }
+fn rows() -> DeliveryMode {
+    DeliveryMode { claim: ClaimMode::Rows, order: Order::Key }
 }
 
-fn entry(owner: &Owner, mode: Mode) -> Join {
+fn entry(owner: &Owner, mode: DeliveryMode) -> Join {
     Join { lease: owner.lease(), mode }
 }
 
@@ -158,6 +158,6 @@ fn refused(result: Result<(), Error>) {
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Configuration);
 }
 
-async fn mode<B: Backend>(backend: &B) -> Mode {
-    backend.store().layout().await.unwrap().mode
+async fn mode<B: Backend>(backend: &B) -> DeliveryMode {
+    backend.store().config().await.unwrap().mode
 }

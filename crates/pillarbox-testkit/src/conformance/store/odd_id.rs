@@ -29,7 +29,7 @@ pub async fn a_held_event_is_operated_on_by_its_seq<B: Backend>(backend: &B) {
         assert_eq!(operated, Operated { matched: 1, changed }, "{action:?} {id:?}");
         let held = backend.store().stats().await.unwrap().held;
         assert_eq!(held, 0, "{action:?} {id:?}: its key goes on");
-        let trail = backend.store().trail(id).await.unwrap();
+        let trail = backend.store().audit_trail(id).await.unwrap();
         let last = trail.last().unwrap();
         assert_eq!((&*last.action, last.by.as_deref()), (action.as_str(), Some("ana")), "{id:?}");
         backend.run("delete from outbox_event; delete from outbox_audit").await.unwrap();

@@ -1,7 +1,7 @@
 //! Operate: what a human does about dead letters, and to which events it can be done.
 
 use pillarbox::store::{
-    Action, Before, Changed, MAX_BATCH, Operated, Operation, Status, StoredEvent, Target,
+    Action, Changed, MAX_BATCH, Operated, Operation, Predecessor, Status, StoredEvent, Target,
 };
 use pillarbox::{ErrorKind, EventId, Seq, Timestamp, Token, Verdict};
 
@@ -176,14 +176,14 @@ pub async fn a_skipped_event_frees_its_key<B: Backend>(backend: &B) {
     backend.age(&first, HOUR).await;
     let next = emit_one(backend, keyed("a")).await;
     let before = backend.store().event(&first).await.unwrap().unwrap();
-    assert_eq!(before_of(backend, before.seq, &next).await, Before::Waiting);
+    assert_eq!(before_of(backend, before.seq, &next).await, Predecessor::Waiting);
     assert!(Claimer::new(backend).await.claim().await.is_empty());
 
     backend.store().operate(&Operation::skip([first.clone()])).await.unwrap();
 
     let after = backend.store().event(&first).await.unwrap().unwrap();
     assert_eq!(plain(&after), StoredPlain { status: Status::Dead, ..plain(&before) });
-    assert_eq!(before_of(backend, before.seq, &next).await, Before::Nothing);
+    assert_eq!(before_of(backend, before.seq, &next).await, Predecessor::Nothing);
     assert!(find(&read_all(backend).await, &first).is_none());
     assert_eq!(id_of(&Claimer::new(backend).await.claim().await[0]), &next);
 }
@@ -197,7 +197,7 @@ pub async fn a_discarded_event_frees_its_key_and_its_id<B: Backend>(backend: &B)
     backend.store().operate(&Operation::discard([first.clone()])).await.unwrap();
 
     assert!(backend.store().event(&first).await.unwrap().is_none());
-    assert_eq!(before_of(backend, seq, &next).await, Before::Nothing);
+    assert_eq!(before_of(backend, seq, &next).await, Predecessor::Nothing);
     assert_eq!(id_of(&Claimer::new(backend).await.claim().await[0]), &next);
     let again = emit_one(backend, keyed("a").id(first.clone())).await;
     assert_eq!(status(backend, &again).await, Some(Status::New));
@@ -301,7 +301,7 @@ async fn changed<B: Backend>(backend: &B, action: Action) -> Vec<(Status, Option
 }
 
 /// What is before an event, read above this floor.
-async fn before_of<B: Backend>(backend: &B, floor: Seq, id: &EventId) -> Before {
+async fn before_of<B: Backend>(backend: &B, floor: Seq, id: &EventId) -> Predecessor {
     let place = stored(backend, id).await.seq;
     let rows = read_above(backend, floor).await;
     rows.iter().find(|row| row.seq == place).expect("it is read").before

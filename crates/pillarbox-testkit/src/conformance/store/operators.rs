@@ -1,4 +1,4 @@
-//! Operators at once: with each other, with relays and with upkeep.
+//! Operators at once: with each other, with relays and with maintenance.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all, join3, join5};
 use pillarbox::store::{
-    Action, Before, FAILED_PERMANENT, List, Operation, Pending, Promote, Purge, SEND_FAILED,
+    Action, FAILED_PERMANENT, List, Operation, Pending, Predecessor, Promote, Purge, SEND_FAILED,
     Settle, Status,
 };
 use pillarbox::{ErrorText, EventId, Result, Store, Verdict};
@@ -179,7 +179,7 @@ async fn reads<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
     for round in 0..ROUNDS {
         let promote = Promote { shards: shards.clone(), limit: 40 };
         unless_busy(owner.store.promote(&promote).await);
-        let can_start = |row: &Pending| row.before == Before::Nothing;
+        let can_start = |row: &Pending| row.before == Predecessor::Nothing;
         let rows: Vec<_> = owner.read().await.into_iter().filter(can_start).take(40).collect();
         yield_now().await;
         let settlements: Vec<_> = rows

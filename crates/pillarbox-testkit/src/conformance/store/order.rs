@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pillarbox::store::{Before, Budget, KeyRead, Pending, Read, ReadKeys, ShardRead};
+use pillarbox::store::{Budget, KeyRead, Pending, Predecessor, Read, ReadKeys, ShardRead};
 use pillarbox::{Envelope, EventId, Key, Outbox, Seq, ShardId, Verdict};
 
 use crate::backend::{Backend, Need, OwnTx, from_head};
@@ -83,7 +83,7 @@ pub async fn keys_are_compared_byte_for_byte<B: Backend>(backend: &B) {
     assert_eq!(settled.await.applied.len(), keys.len() - 1);
     for row in read_above(backend, first).await {
         let is_a = row.key.as_deref() == Some("a");
-        let expected = if is_a { Before::Unread } else { Before::Nothing };
+        let expected = if is_a { Predecessor::Unread } else { Predecessor::Nothing };
         assert_eq!(row.before, expected, "{:?}", row.key);
     }
 }
@@ -105,7 +105,7 @@ pub async fn a_late_commit_is_read_from_the_head<B: Backend>(backend: &B) {
     assert_eq!(after.iter().map(id_of).collect::<Vec<_>>(), [&low, &high]);
     let above = read_above(backend, after[0].seq).await;
     assert_eq!(seqs(&above), places(backend, &[high]).await);
-    assert_eq!(above[0].before, Before::Unread, "its key's older row is at the floor");
+    assert_eq!(above[0].before, Predecessor::Unread, "its key's older row is at the floor");
 }
 
 /// Rows at or below the floor are not read.
@@ -123,35 +123,35 @@ pub async fn a_read_begins_above_its_floor<B: Backend>(backend: &B) {
 pub async fn a_row_behind_a_new_one_of_its_key_says_so<B: Backend>(backend: &B) {
     let rows = pair(backend, keyed("a"), None).await;
 
-    assert_eq!(rows[0].before, Before::Unread);
+    assert_eq!(rows[0].before, Predecessor::Unread);
 }
 
 /// An older row that is not due holds its key all the same.
 pub async fn a_row_behind_a_delayed_one_of_its_key_says_so<B: Backend>(backend: &B) {
     let rows = pair(backend, keyed("a").deliver_after(HOUR), None).await;
 
-    assert_eq!(rows[0].before, Before::Waiting);
+    assert_eq!(rows[0].before, Predecessor::Waiting);
 }
 
 /// An older row that waits for another try holds its key.
 pub async fn a_row_behind_a_retried_one_of_its_key_says_so<B: Backend>(backend: &B) {
     let rows = pair(backend, keyed("a"), Some(retry(HOUR))).await;
 
-    assert_eq!(rows[0].before, Before::Waiting);
+    assert_eq!(rows[0].before, Predecessor::Waiting);
 }
 
 /// An older row that was given up and held keeps its key waiting.
 pub async fn a_row_behind_a_held_one_of_its_key_says_so<B: Backend>(backend: &B) {
     let rows = pair(backend, keyed("a"), Some(held())).await;
 
-    assert_eq!(rows[0].before, Before::Waiting);
+    assert_eq!(rows[0].before, Predecessor::Waiting);
 }
 
 /// An older row that is done, deleted or dead blocks nobody.
 pub async fn a_row_behind_a_final_one_is_free<B: Backend>(backend: &B) {
     for verdict in [Verdict::Done, Verdict::Delete, dead()] {
         let rows = pair(backend, keyed("a"), Some(verdict.clone())).await;
-        assert_eq!(rows[0].before, Before::Nothing, "after {verdict:?}");
+        assert_eq!(rows[0].before, Predecessor::Nothing, "after {verdict:?}");
         let owner = Owner::of_all(backend).await;
         owner.judge_id(id_of(&rows[0]), Verdict::Delete).await;
         owner.store.leave(&owner.id).await.unwrap();
@@ -167,25 +167,25 @@ pub async fn a_row_behind_another_key_is_free<B: Backend>(backend: &B) {
 
     let above = read_above(backend, floor.max().unwrap()).await;
 
-    assert_eq!(row(&above, &ids[100]).before, Before::Nothing);
+    assert_eq!(row(&above, &ids[100]).before, Predecessor::Nothing);
 }
 
 /// A row without a key waits for nobody, and nobody waits for it.
 pub async fn a_row_without_a_key_is_never_behind<B: Backend>(backend: &B) {
     let rows = pair(backend, free(), None).await;
-    assert_eq!(rows[0].before, Before::Nothing, "behind a row that has no key");
+    assert_eq!(rows[0].before, Predecessor::Nothing, "behind a row that has no key");
 
     let ids = emit(backend, (0..5).map(|_| free())).await;
     let floor = row(&read_all(backend).await, &ids[0]).seq;
     let above = read_above(backend, floor).await;
-    assert!(above.iter().all(|row| row.before == Before::Nothing));
+    assert!(above.iter().all(|row| row.before == Predecessor::Nothing));
 }
 
 /// From the head, the order of the rows says it all.
 pub async fn a_row_read_from_the_head_is_not_behind<B: Backend>(backend: &B) {
     emit(backend, (0..5).map(|_| keyed("a"))).await;
 
-    assert!(read_all(backend).await.iter().all(|row| row.before == Before::Nothing));
+    assert!(read_all(backend).await.iter().all(|row| row.before == Predecessor::Nothing));
 }
 
 /// `read_keys` gives the new rows of a key and no other's. Rows that wait or are held are left out,
@@ -199,17 +199,17 @@ pub async fn a_key_is_read_from_its_head<B: Backend>(backend: &B) {
     owner.judge_id(&ids[0], held()).await;
 
     let rows = read_key(backend, &ids[0], ALL).await;
-    assert_eq!(befores(&rows), [(at[3], Before::Waiting)]);
+    assert_eq!(befores(&rows), [(at[3], Predecessor::Waiting)]);
 
     replay(&*backend.store(), &ids[..1]).await;
     let rows = read_key(backend, &ids[0], ALL).await;
-    assert_eq!(befores(&rows), [(at[0], Before::Nothing), (at[3], Before::Waiting)]);
+    assert_eq!(befores(&rows), [(at[0], Predecessor::Nothing), (at[3], Predecessor::Waiting)]);
 
     owner.judge_id(&ids[0], Verdict::Done).await;
     backend.age(&ids[2], HOUR).await;
     promote_all(backend).await;
     let rows = read_key(backend, &ids[0], ALL).await;
-    assert_eq!(befores(&rows), [(at[2], Before::Nothing), (at[3], Before::Nothing)]);
+    assert_eq!(befores(&rows), [(at[2], Predecessor::Nothing), (at[3], Predecessor::Nothing)]);
 }
 
 /// `read_keys` gives no more rows than asked for, the oldest first.
@@ -289,7 +289,8 @@ pub async fn a_crowd_is_read_by_pages_like_a_few<B: Backend>(backend: &B) {
             let expected: Vec<Seq> = above.map(|row| row.seq).collect();
             assert_eq!(page.iter().map(|row| row.seq).collect::<Vec<_>>(), expected, "{shard:?}");
             let is_below = |row: &Pending| all.iter().any(|o| o.key == row.key && o.seq <= floor);
-            let before = |row| if is_below(row) { Before::Unread } else { Before::Nothing };
+            let before =
+                |row| if is_below(row) { Predecessor::Unread } else { Predecessor::Nothing };
             assert!(page.iter().all(|row| row.before == before(row)), "above {floor:?}");
         }
     }
@@ -335,7 +336,7 @@ async fn read_key<B: Backend>(backend: &B, id: &EventId, limit: u32) -> Vec<Pend
     backend.store().read_keys(&ReadKeys { keys, limit, budget: Budget::unlimited() }).await.unwrap()
 }
 
-fn befores(rows: &[Pending]) -> Vec<(Seq, Before)> {
+fn befores(rows: &[Pending]) -> Vec<(Seq, Predecessor)> {
     rows.iter().map(|row| (row.seq, row.before)).collect()
 }
 

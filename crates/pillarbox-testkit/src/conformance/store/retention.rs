@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{ClaimMode, Mode, Operation, Order, Purge, Status};
+use pillarbox::store::{ClaimMode, DeliveryMode, Operation, Order, Purge, Status};
 use pillarbox::{Accepted, ErrorKind, EventId, Inbox, PayloadHash, Verdict};
 
 use super::audit::said;
@@ -19,7 +19,7 @@ pub async fn any_is_refused_where_someone_delivers<B: Backend>(backend: &B) {
     let id = emit_one(backend, free()).await;
     backend.age(&id, HOUR * 2).await;
     for claim in [ClaimMode::Shards, ClaimMode::Rows] {
-        backend.store().configure(&Mode { claim, order: Order::Key }).await.unwrap();
+        backend.store().configure(&DeliveryMode { claim, order: Order::Key }).await.unwrap();
 
         let refused = backend.store().purge(&Purge::any(HOUR)).await.unwrap_err();
 
@@ -208,7 +208,7 @@ async fn purge<B: Backend>(backend: &B, purge: Purge) -> u64 {
 }
 
 async fn nobody_delivers<B: Backend>(backend: &B) {
-    let mode = Mode { claim: ClaimMode::None, order: Order::Key };
+    let mode = DeliveryMode { claim: ClaimMode::None, order: Order::Key };
     backend.store().configure(&mode).await.unwrap();
 }
 

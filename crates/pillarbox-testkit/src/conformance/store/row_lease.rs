@@ -1,6 +1,6 @@
 //! Leases of rows: prolonged and given back by the hands that have them.
 
-use pillarbox::store::{Pending, RowLease, Suspects};
+use pillarbox::store::{Pending, RowLease, Starts};
 use pillarbox::{Token, Verdict};
 
 use crate::backend::Backend;
@@ -105,7 +105,7 @@ pub async fn a_released_row_is_due_at_once<B: Backend>(backend: &B) {
     assert!(first.renew(&rows, HOUR).await.is_empty());
 
     let counted = vec![RowLease::from(&again[0])];
-    backend.store().suspect(&Suspects { rows: counted, below: 1 }).await.unwrap();
+    backend.store().record_starts(&Starts { rows: counted, below: 1 }).await.unwrap();
     other.release(&again).await;
     assert!(first.claim().await[0].lapsed, "somebody may have: it was counted");
 }

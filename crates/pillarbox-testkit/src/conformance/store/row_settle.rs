@@ -70,7 +70,7 @@ pub async fn a_verdict_after_the_lease_was_taken_changes_nothing<B: Backend>(bac
     }
 
     assert_eq!(status(backend, &id).await, Some(Status::New));
-    assert!(backend.store().trail(id.as_str()).await.unwrap().is_empty());
+    assert!(backend.store().audit_trail(id.as_str()).await.unwrap().is_empty());
     assert_eq!(heir.judge(&taken[0], Verdict::Done).await, seqs(&taken));
 }
 
@@ -141,7 +141,7 @@ pub async fn a_repeated_verdict_applies_once<B: Backend>(backend: &B) {
 
     let stored = backend.store().event(&id).await.unwrap().unwrap();
     assert_eq!((stored.attempts, stored.token), (1, Token(rows[0].token.0 + 1)));
-    assert_eq!(backend.store().trail(id.as_str()).await.unwrap().len(), 1);
+    assert_eq!(backend.store().audit_trail(id.as_str()).await.unwrap().len(), 1);
 }
 
 /// A verdict that stands twice in one call applies once, and is told of once.
@@ -155,7 +155,7 @@ pub async fn a_verdict_given_twice_applies_once<B: Backend>(backend: &B) {
 
     let stored = backend.store().event(&id).await.unwrap().unwrap();
     assert_eq!((stored.attempts, stored.token), (1, Token(rows[0].token.0 + 1)));
-    assert_eq!(backend.store().trail(id.as_str()).await.unwrap().len(), 1);
+    assert_eq!(backend.store().audit_trail(id.as_str()).await.unwrap().len(), 1);
 }
 
 /// Lost rows do not keep the others' verdicts from being written.
@@ -269,6 +269,6 @@ type Said = (String, u32, Option<String>);
 async fn left<B: Backend>(backend: &B, id: &EventId) -> (Option<StoredEvent>, Vec<Said>) {
     let store = backend.store();
     let said = |entry: AuditEntry| (entry.action, entry.attempts, entry.error);
-    let trail = store.trail(id.as_str()).await.unwrap().into_iter().map(said).collect();
+    let trail = store.audit_trail(id.as_str()).await.unwrap().into_iter().map(said).collect();
     (store.event(id).await.unwrap(), trail)
 }

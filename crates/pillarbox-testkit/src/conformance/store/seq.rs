@@ -1,6 +1,6 @@
 //! Seq: places in the table are given out once.
 
-use pillarbox::{ErrorKind, EventId, Listeners, Relay, Seq, Upkeep, Verdict};
+use pillarbox::{ErrorKind, EventId, Listeners, Maintenance, Relay, Seq, Verdict};
 
 use crate::backend::{Backend, Need};
 use crate::conformance::owner::{Owner, emit, emit_one, free};
@@ -36,16 +36,16 @@ pub async fn a_deleted_seq_is_never_used_again<B: Backend>(backend: &B) {
 }
 
 /// A database that begins to count anew is refused, until the statement in the message was run. How
-/// far it had come, upkeep has marked.
+/// far it had come, maintenance has marked.
 pub async fn a_seq_that_was_set_back_is_refused<B: Backend>(backend: &B) {
     if lacks(backend, Need::Tables) {
         return;
     }
     let ids = emit(backend, (0..20).map(|_| free())).await;
     let (store, newest) = (backend.store(), seq(backend, ids.last().unwrap()).await);
-    let mut upkeep = Upkeep::shared(backend.store()).tick().unwrap();
-    upkeep.turn().await.unwrap();
-    store.layout().await.unwrap();
+    let mut maintenance = Maintenance::shared(backend.store()).tick().unwrap();
+    maintenance.run_due().await.unwrap();
+    store.config().await.unwrap();
 
     for emits in [0, 3] {
         backend.restart_seq().await;
@@ -53,7 +53,7 @@ pub async fn a_seq_that_was_set_back_is_refused<B: Backend>(backend: &B) {
         // What was marked is not forgotten.
         store.mark_seq().await.unwrap();
 
-        let refused = store.layout().await.unwrap_err();
+        let refused = store.config().await.unwrap_err();
 
         assert_eq!(refused.kind(), ErrorKind::Configuration, "{refused}");
         let relay = Relay::shared(backend.store(), Listeners::new());
@@ -61,7 +61,7 @@ pub async fn a_seq_that_was_set_back_is_refused<B: Backend>(backend: &B) {
         let message = refused.to_string();
         let (_, repair) = message.split_once("then run: ").unwrap();
         backend.run(repair).await.unwrap();
-        store.layout().await.unwrap();
+        store.config().await.unwrap();
         let id = emit_one(backend, free()).await;
         assert!(seq(backend, &id).await > newest, "{repair}");
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use pillarbox::store::{Before, Settled, Status, StoredEvent};
+use pillarbox::store::{Predecessor, Settled, Status, StoredEvent};
 use pillarbox::{Clock, ErrorText, EventId, MAX_ERROR_TEXT, SystemClock, Token, Verdict};
 
 use crate::backend::Backend;
@@ -120,7 +120,7 @@ pub async fn held_leaves_the_line_and_keeps_its_key<B: Backend>(backend: &B) {
     let rows = read_all(backend).await;
     assert!(find(&rows, &id).is_none());
     assert_eq!(seqs(&rows), places(backend, &[next]).await);
-    assert_eq!(rows[0].before, Before::Waiting);
+    assert_eq!(rows[0].before, Predecessor::Waiting);
 }
 
 /// A held row waits for a human: no verdict moves it, also with the right token.

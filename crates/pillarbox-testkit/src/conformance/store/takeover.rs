@@ -1,7 +1,7 @@
 //! Takeover: how shards change hands.
 
 use pillarbox::Epoch;
-use pillarbox::store::{Holding, Origin};
+use pillarbox::store::{OwnedShard, ShardOrigin};
 
 use crate::backend::Backend;
 use crate::conformance::owner::{Owner, shards, shards_of};
@@ -15,7 +15,7 @@ pub async fn free_shards_come_with_a_first_epoch<B: Backend>(backend: &B) {
 
     assert_eq!(taken.len(), all.len());
     assert_eq!(shards_of(&taken), all.into_iter().collect());
-    assert!(taken.iter().all(|holding| holding.origin == Origin::Free));
+    assert!(taken.iter().all(|holding| holding.origin == ShardOrigin::Free));
     assert!(taken.iter().all(|holding| holding.epoch > Epoch(0)));
 }
 
@@ -29,7 +29,7 @@ pub async fn lapsed_shards_go_to_the_taker_with_the_next_epoch<B: Backend>(backe
 
     assert_eq!(shards_of(&taken), shards_of(&gone.holdings));
     for holding in taken {
-        assert_eq!(holding.origin, Origin::Lapsed);
+        assert_eq!(holding.origin, ShardOrigin::Lapsed);
         assert_eq!(holding.epoch, next(epoch_in(&gone.holdings, &holding)));
     }
 }
@@ -56,7 +56,7 @@ pub async fn released_shards_are_free_at_once<B: Backend>(backend: &B) {
     let taken = next_one.take(u16::MAX).await;
 
     let epoch = next(given[0].epoch);
-    assert_eq!(taken, [Holding { shard: given[0].shard, epoch, origin: Origin::Free }]);
+    assert_eq!(taken, [OwnedShard { shard: given[0].shard, epoch, origin: ShardOrigin::Free }]);
     assert_eq!(first.release(given).await, 0, "it was another's by then");
 }
 
@@ -69,7 +69,7 @@ pub async fn leaving_frees_every_shard<B: Backend>(backend: &B) {
     let taken = heir.take(u16::MAX).await;
 
     assert_eq!(shards_of(&taken), shards_of(&leaver.holdings));
-    assert!(taken.iter().all(|holding| holding.origin == Origin::Free));
+    assert!(taken.iter().all(|holding| holding.origin == ShardOrigin::Free));
 }
 
 /// `most` is a limit, for free and for lapsed shards.
@@ -87,7 +87,10 @@ pub async fn no_more_is_taken_than_was_asked_for<B: Backend>(backend: &B) {
     assert_eq!(heir.take(half).await.len(), usize::from(half));
     let rest = heir.take(u16::MAX).await;
     assert_eq!(rest.len(), all - usize::from(half));
-    assert!(rest.iter().all(|holding| holding.origin == Origin::Lapsed), "lapsed stays lapsed");
+    assert!(
+        rest.iter().all(|holding| holding.origin == ShardOrigin::Lapsed),
+        "lapsed stays lapsed"
+    );
 }
 
 /// Taking again gives only what is new, and leaves the epochs in hand alone.
@@ -110,7 +113,7 @@ pub async fn shards_whose_take_was_not_answered_are_taken_again<B: Backend>(back
     assert_eq!(again.len(), unanswered.len());
     for holding in &again {
         assert_eq!(holding.epoch, next(epoch_in(&unanswered, holding)));
-        assert_eq!(holding.origin, Origin::Free, "nobody died");
+        assert_eq!(holding.origin, ShardOrigin::Free, "nobody died");
     }
 }
 
@@ -128,7 +131,7 @@ pub async fn a_release_of_an_old_epoch_frees_nothing<B: Backend>(backend: &B) {
     assert_eq!(owner.release(&again).await, again.len() as u64);
 }
 
-fn epoch_in(holdings: &[Holding], like: &Holding) -> Epoch {
+fn epoch_in(holdings: &[OwnedShard], like: &OwnedShard) -> Epoch {
     holdings.iter().find(|holding| holding.shard == like.shard).unwrap().epoch
 }
 

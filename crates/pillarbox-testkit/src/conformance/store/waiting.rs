@@ -1,7 +1,7 @@
 //! Waiting: rows whose time has not come are left out, and what is behind them says so.
 
 use pillarbox::store::{
-    Before, Budget, HeadsCursor, KeyRead, Pending, ReadHeads, ReadKeys, Status,
+    Budget, HeadsCursor, KeyRead, Pending, Predecessor, ReadHeads, ReadKeys, Status,
 };
 use pillarbox::{EventId, Seq};
 
@@ -36,10 +36,10 @@ pub async fn a_row_behind_a_waiting_one_says_so<B: Backend>(backend: &B) {
     let mut found = seqs(&rows);
     found.sort();
     assert_eq!(found, at);
-    assert!(rows.iter().all(|row| row.before == Before::Waiting), "{rows:?}");
+    assert!(rows.iter().all(|row| row.before == Predecessor::Waiting), "{rows:?}");
     for (id, at) in older.iter().zip(at) {
-        assert_eq!(befores(&read_key(backend, id).await), [(at, Before::Waiting)]);
-        assert_eq!(befores(&read_head(backend, id).await), [(at, Before::Waiting)]);
+        assert_eq!(befores(&read_key(backend, id).await), [(at, Predecessor::Waiting)]);
+        assert_eq!(befores(&read_head(backend, id).await), [(at, Predecessor::Waiting)]);
     }
 }
 
@@ -54,9 +54,9 @@ pub async fn a_row_before_a_waiting_one_is_free<B: Backend>(backend: &B) {
 
     let before = |at: Seq| rows.iter().find(|row| row.seq == at).unwrap().before;
     for at in places(backend, &[vec![front], others].concat()).await {
-        assert_eq!(before(at), Before::Nothing);
+        assert_eq!(before(at), Predecessor::Nothing);
     }
-    assert_eq!(before(stored(backend, &behind).await.seq), Before::Waiting);
+    assert_eq!(before(stored(backend, &behind).await.seq), Predecessor::Waiting);
 }
 
 /// Once it was promoted, a row and those behind it come in their order, and nothing is before them.
@@ -67,7 +67,7 @@ pub async fn a_key_goes_on_after_a_promotion<B: Backend>(backend: &B) {
 
     promote_all(backend).await;
 
-    let free: Vec<_> = at.iter().map(|at| (*at, Before::Nothing)).collect();
+    let free: Vec<_> = at.iter().map(|at| (*at, Predecessor::Nothing)).collect();
     assert_eq!(befores(&read_all(backend).await), free);
     assert_eq!(befores(&read_key(backend, &head).await), free);
     assert_eq!(befores(&read_head(backend, &head).await), free[..1]);
@@ -85,7 +85,11 @@ pub async fn a_row_behind_both_is_behind_the_waiting_one<B: Backend>(backend: &B
     let mut rows = befores(&read_above(backend, floor).await);
 
     rows.sort_by_key(|(seq, _)| *seq);
-    let expected = [(at[1], Before::Waiting), (at[2], Before::Waiting), (at[3], Before::Nothing)];
+    let expected = [
+        (at[1], Predecessor::Waiting),
+        (at[2], Predecessor::Waiting),
+        (at[3], Predecessor::Nothing),
+    ];
     assert_eq!(rows, expected);
 }
 
@@ -96,14 +100,14 @@ pub async fn a_promoted_row_below_the_floor_is_unread<B: Backend>(backend: &B) {
     let floor = stored(backend, &older).await.seq;
     let younger = emit_one(backend, keyed("a")).await;
     let at = stored(backend, &younger).await.seq;
-    assert_eq!(befores(&read_above(backend, floor).await), [(at, Before::Waiting)]);
+    assert_eq!(befores(&read_above(backend, floor).await), [(at, Predecessor::Waiting)]);
 
     promote_all(backend).await;
-    assert_eq!(befores(&read_above(backend, floor).await), [(at, Before::Unread)]);
+    assert_eq!(befores(&read_above(backend, floor).await), [(at, Predecessor::Unread)]);
     assert_eq!(befores(&read_above(backend, Seq(floor.0 - 1)).await).len(), 2);
 
     Owner::of_all(backend).await.judge_id(&older, held()).await;
-    assert_eq!(befores(&read_above(backend, floor).await), [(at, Before::Waiting)]);
+    assert_eq!(befores(&read_above(backend, floor).await), [(at, Predecessor::Waiting)]);
 }
 
 /// A verdict that puts the head off stops its key at once, also for rows that were read before.
@@ -115,7 +119,7 @@ pub async fn a_head_that_is_put_off_stops_its_key<B: Backend>(backend: &B) {
     owner.judge_id(&ids[0], retry(HOUR)).await;
 
     let at = places(backend, &ids).await;
-    assert_eq!(befores(&owner.read().await), [(at[1], Before::Waiting)]);
+    assert_eq!(befores(&owner.read().await), [(at[1], Predecessor::Waiting)]);
     assert!(Claimer::new(backend).await.claim().await.is_empty());
 }
 
@@ -166,6 +170,6 @@ async fn read_head<B: Backend>(backend: &B, id: &EventId) -> Vec<Pending> {
     rows
 }
 
-fn befores(rows: &[Pending]) -> Vec<(Seq, Before)> {
+fn befores(rows: &[Pending]) -> Vec<(Seq, Predecessor)> {
     rows.iter().map(|row| (row.seq, row.before)).collect()
 }

@@ -5,15 +5,15 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use pillarbox::observe::Happening;
-use pillarbox::store::{ClaimMode, Lease, Mode, Order, Renewal, Status};
+use pillarbox::store::{ClaimMode, DeliveryMode, Lease, Order, Renewal, Status};
+use pillarbox::telemetry::RelayEvent;
 use pillarbox::{ErrorKind, Listeners, Outbox, Relay, RelaySettings, Verdict};
 use pillarbox_testkit::fake::{Call, Side};
 use pillarbox_testkit::{Backend, Hold, Need};
 
 use super::stage::{AGES, Actor, Ear, Owner, commit, event, event_with, lacks, neighbours, still};
 use crate::fixture::{free, keyed};
-use crate::observe::soon;
+use crate::telemetry::soon;
 
 /// H3: a verdict of a relay that was taken over from must change nothing, and nothing more of the
 /// shard is started after it. R4: the fence is a lock; the first refused settle drops the shard.
@@ -74,7 +74,7 @@ pub(crate) async fn a_settle_that_waits_for_a_row_does_not_keep_the_lease_from_b
 /// H13: who owns shards writes no claim, and who claims rows looks at no shard: both would deliver.
 /// R13: the tables say how they are claimed, and a relay that means otherwise does not start.
 pub(crate) async fn a_relay_refuses_tables_that_are_claimed_otherwise<B: Backend>(backend: &B) {
-    let rows = Mode { claim: ClaimMode::Rows, order: Order::Key };
+    let rows = DeliveryMode { claim: ClaimMode::Rows, order: Order::Key };
     backend.store().configure(&rows).await.unwrap();
 
     let refused = Relay::shared(backend.store(), Listeners::new()).spawn().await.unwrap_err();
@@ -90,7 +90,7 @@ pub(crate) async fn a_relay_that_takes_its_shard_again_waits_for_its_own_old_del
 >(
     backend: &B,
 ) {
-    if backend.store().layout().await.unwrap().shards.get() == 1 {
+    if backend.store().config().await.unwrap().shards.get() == 1 {
         return pillarbox_testkit::skip("there is one shard, and nobody else can hold another");
     }
     let [one, two, _] = neighbours(backend).await;
@@ -107,7 +107,7 @@ pub(crate) async fn a_relay_that_takes_its_shard_again_waits_for_its_own_old_del
     renewal.reached().await;
     Owner::enter(backend).await.leave().await;
     renewal.release();
-    soon(&relay.probe, |seen| matches!(seen, Happening::LeaseLost { .. })).await;
+    soon(&relay.probe, |seen| matches!(seen, RelayEvent::LeaseLost { .. })).await;
     commit(backend, &relay.outbox, [keyed(&two, 2)]).await;
 
     assert_eq!(ear.hears(1).await, [2], "the shard is held again, and the first is under way");

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use pillarbox::observe::Happening;
 use pillarbox::store::Status;
-use pillarbox::tx::Hot;
+use pillarbox::telemetry::RelayEvent;
+use pillarbox::tx::LocalLease;
 use pillarbox::{Envelope, EventId, Failure, Hook, RelaySettings, Token};
 use pillarbox_testkit::Backend;
 use pillarbox_testkit::fake::ManualClock;
 
 use super::stage::{Actor, Ear, HOUR, commit, count, event, event_with, still};
 use crate::fixture::{free, wait_for};
-use crate::observe::soon;
+use crate::telemetry::soon;
 
 /// More than a delivery may take, and far less than the lease: a shard may be delivered from with
 /// what is left then, a row may not.
@@ -66,7 +66,7 @@ pub(crate) async fn a_row_whose_lease_is_too_short_for_a_delivery_is_given_back<
 
     clock.advance(LONG);
     ear.answer(1, Ok(()));
-    soon(&relay.probe, |seen| matches!(seen, Happening::NotStarted { .. })).await;
+    soon(&relay.probe, |seen| matches!(seen, RelayEvent::NotStarted { .. })).await;
 
     given_back(backend, &waiting[0]).await;
     relay.handle.wake();
@@ -91,7 +91,7 @@ pub(crate) async fn a_commit_that_outlasts_its_rows_lease_is_left_to_the_owner<B
     let slow = writer.outbox.clone().hook(Passing(clock));
     let ids = commit(backend, &slow, [free(1)]).await;
 
-    soon(&writer.probe, |seen| matches!(seen, Happening::NotStarted { .. })).await;
+    soon(&writer.probe, |seen| matches!(seen, RelayEvent::NotStarted { .. })).await;
     given_back(backend, &ids[0]).await;
     owner.handle.wake();
     assert_eq!(owners_ear.hears(1).await, [1]);
@@ -126,7 +126,7 @@ pub(crate) async fn what_waits_in_the_lane_is_given_back_at_a_stop<B: Backend>(b
 
 /// Waits until a row is no longer its writer's.
 async fn given_back<B: Backend>(backend: &B, id: &EventId) {
-    wait_for(async || (event(backend, id).await.token != Hot::TOKEN).then_some(())).await;
+    wait_for(async || (event(backend, id).await.token != LocalLease::TOKEN).then_some(())).await;
 }
 
 /// Time that passes between the insert and the commit.

@@ -5,11 +5,11 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{
-    Budget, Holding, Join, Lease, Mode, Pending, Read, Settle, Settlement, ShardRead, Status,
-    StoredEvent, Take,
+    AcquireShards, Budget, DeliveryMode, Join, Lease, OwnedShard, Pending, Read, Settle,
+    Settlement, ShardRead, Status, StoredEvent,
 };
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{
     Cx, Envelope, EventId, Failure, Listeners, Outbox, OwnerId, Relay, RelayHandle, RelaySettings,
     Seq, ShardId, Store, Verdict,
@@ -19,13 +19,13 @@ use pillarbox_testkit::{Backend, Need};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::fixture::{free, keyed, next, wait_for};
-use crate::observe::soon;
+use crate::telemetry::soon;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// Longer than any walk.
 pub(crate) const AGES: Duration = HOUR.saturating_mul(24);
 
-/// Nothing happens by itself: no poll, no sweep, no renewal, no upkeep.
+/// Nothing happens by itself: no poll, no sweep, no renewal, no maintenance.
 pub(crate) fn still() -> RelaySettings {
     RelaySettings {
         lease: AGES,
@@ -80,20 +80,20 @@ impl Actor {
         let relay = dress(relay).observer(probe.clone());
         let outbox = relay.outbox();
         let handle = relay.spawn().await.unwrap();
-        let started = soon(&probe, |seen| matches!(seen, Happening::Started { .. })).await;
-        let Happening::Started { owner, .. } = started else { unreachable!("it was asked for") };
+        let started = soon(&probe, |seen| matches!(seen, RelayEvent::Started { .. })).await;
+        let RelayEvent::Started { owner, .. } = started else { unreachable!("it was asked for") };
         Self { handle, outbox, probe, store, owner: owner.into_owned() }
     }
 
     /// Waits until it holds shards: whoever enters now finds none.
     pub(crate) async fn with_shards(self) -> Self {
-        soon(&self.probe, |seen| matches!(seen, Happening::ShardsTaken { .. })).await;
+        soon(&self.probe, |seen| matches!(seen, RelayEvent::ShardsTaken { .. })).await;
         self
     }
 
     /// Waits until the looks that it begins with are over: from now on it looks when it is woken.
     pub(crate) async fn at_rest(self) -> Self {
-        let is_read = |seen: &Happening<'_>| matches!(seen, Happening::Read { .. });
+        let is_read = |seen: &RelayEvent<'_>| matches!(seen, RelayEvent::Read { .. });
         for _ in 0..3 {
             let reads = self.probe.count(is_read);
             let mut read = self.store.hold(Call::Read, Side::Before);
@@ -107,7 +107,7 @@ impl Actor {
 
     /// Waits until a verdict of its came too late.
     pub(crate) async fn is_fenced(&self) {
-        soon(&self.probe, |seen| matches!(seen, Happening::Fenced { .. })).await;
+        soon(&self.probe, |seen| matches!(seen, RelayEvent::Fenced { .. })).await;
     }
 
     /// Waits until it has taken in what its store answered so far: events that need no read of the
@@ -209,7 +209,7 @@ pub(crate) async fn event_with<B: Backend>(
 pub(crate) struct Owner {
     store: Arc<dyn Store>,
     id: OwnerId,
-    holdings: Vec<Holding>,
+    holdings: Vec<OwnedShard>,
 }
 
 impl Owner {
@@ -223,11 +223,11 @@ impl Owner {
     pub(crate) async fn overtake<B: Backend>(backend: &B, owner: &OwnerId) -> Self {
         let (store, id) = (backend.store(), OwnerId::generate());
         let lease = Lease { owner: id.clone(), length: AGES, wants: 0 };
-        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
-        let take = Take { owner: id.clone(), most: u16::MAX, held: vec![] };
+        store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
+        let take = AcquireShards { owner: id.clone(), most: u16::MAX, held: vec![] };
         let holdings = wait_for(async || {
             backend.expire(owner).await;
-            let holdings = store.take(&take).await.unwrap();
+            let holdings = store.acquire_shards(&take).await.unwrap();
             (!holdings.is_empty()).then_some(holdings)
         })
         .await;
@@ -238,16 +238,16 @@ impl Owner {
     pub(crate) async fn enter_for<B: Backend>(backend: &B, most: u16) -> Self {
         let (store, id) = (backend.store(), OwnerId::generate());
         let lease = Lease { owner: id.clone(), length: AGES, wants: 0 };
-        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
-        let take = Take { owner: id.clone(), most, held: vec![] };
-        let holdings = store.take(&take).await.unwrap();
+        store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
+        let take = AcquireShards { owner: id.clone(), most, held: vec![] };
+        let holdings = store.acquire_shards(&take).await.unwrap();
         assert!(!holdings.is_empty(), "there is something to take");
         Self { store, id, holdings }
     }
 
     /// Everything that is pending in its shards.
     pub(crate) async fn read(&self) -> Vec<Pending> {
-        let from_head = |it: &Holding| ShardRead { shard: it.shard, floor: Seq::START };
+        let from_head = |it: &OwnedShard| ShardRead { shard: it.shard, floor: Seq::START };
         let shards = self.holdings.iter().map(from_head).collect();
         self.store.read(&Read { shards, limit: 1000, budget: Budget::unlimited() }).await.unwrap()
     }

@@ -45,7 +45,7 @@ mod mysql {
 }
 
 mod postgres {
-    use pillarbox::tx::{Begin as _, Hot, Insert, OpenTx as _};
+    use pillarbox::tx::{Begin as _, Insert, LocalLease, OpenTx as _};
     use pillarbox::{OwnerId, Tables};
     use pillarbox_testkit::{Backend as _, PostgresBackend, run};
     use sqlx::PgConnection;
@@ -79,7 +79,7 @@ mod postgres {
     async fn lease_of_an_insert(backend: &PostgresBackend) {
         let mut tx = backend.pool().begin().await.unwrap();
         let (tables, owner, envelopes) = (Tables::default(), OwnerId::generate(), [free(1)]);
-        let hot = Some(Hot { owner: &owner, length: HOUR, keyed: false });
+        let hot = Some(LocalLease { owner: &owner, length: HOUR, keyed: false });
         tx.insert(&Insert { tables: &tables, envelopes: &envelopes, locks: &[], hot })
             .await
             .unwrap();

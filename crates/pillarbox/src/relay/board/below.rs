@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{Board, LastPass, Pages, Wanted};
 use crate::id::{Seq, ShardId};
-use crate::store::{Before, Heads, HeadsCursor, Pending, ReadHeads};
+use crate::store::{Heads, HeadsCursor, Pending, Predecessor, ReadHeads};
 
 /// Fewer rows of keys that wait are not worth a base.
 pub(super) const FEW: usize = 64;
@@ -181,7 +181,7 @@ impl Board {
 
     /// Behind the head of a key there may be more, which no page shows.
     fn note_tails(&mut self, heads: &[Pending]) {
-        for row in heads.iter().filter(|row| row.before == Before::Nothing) {
+        for row in heads.iter().filter(|row| row.before == Predecessor::Nothing) {
             if let Some(key) = row.key.clone().filter(|_| !self.hand.has(row.seq)) {
                 self.lanes.entry((row.shard, key)).or_default().tail_unread = true;
             }

@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::lane::Queued;
 use super::{Board, LaneKey, Ticket};
-use crate::hot::{KeyedEvent, Registration};
 use crate::id::{Epoch, Token};
+use crate::local_queue::{KeyedEvent, Registration};
 use crate::relay::routes::Places;
-use crate::store::{Before, Content, Pending, Status};
+use crate::store::{Content, Pending, Predecessor, Status};
 
 /// How long a key waits for a commit that does not come; the row is an ordinary one then.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl Board {
             due_in: Duration::ZERO,
             is_early: false,
             lapsed: false,
-            before: Before::Nothing,
+            before: Predecessor::Nothing,
             content: Content::Event(envelope),
         };
         let queued = Queued::hot(row, room);

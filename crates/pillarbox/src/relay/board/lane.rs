@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use crate::hot::Room;
 use crate::id::Seq;
+use crate::local_queue::Permit;
 use crate::relay::ready::Routed;
 use crate::relay::routes::RouteId;
 use crate::store::Pending;
@@ -32,7 +32,7 @@ pub(super) struct Queued {
     pub(super) row: Pending,
     pub(super) route: RouteId,
     /// It comes from memory, and takes room there.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<Permit>,
 }
 
 impl Queued {
@@ -42,7 +42,7 @@ impl Queued {
     }
 
     /// One from memory.
-    pub(super) fn hot(row: Pending, room: Room) -> Box<Self> {
+    pub(super) fn hot(row: Pending, room: Permit) -> Box<Self> {
         Box::new(Self { route: RouteId::of_row(&row.content), row, room: Some(room) })
     }
 }

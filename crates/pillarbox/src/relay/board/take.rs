@@ -11,7 +11,7 @@ use super::lane::{Parked, Queued};
 use super::{Board, LaneKey, MOST_PARKED, Shard};
 use crate::id::{Seq, ShardId};
 use crate::relay::number::NumberMap;
-use crate::store::{Before, KeyRead, Pending, Read, ReadKeys, ShardRead};
+use crate::store::{KeyRead, Pending, Predecessor, Read, ReadKeys, ShardRead};
 
 /// A read that takes longer walks through entries that are dead and still there.
 const READ_TAKES: Duration = Duration::from_millis(20);
@@ -177,7 +177,7 @@ impl Board {
                 tally.waiting += usize::from(self.is_slow(Some(seq)));
                 continue;
             }
-            tally.blocked += usize::from(row.before == Before::Waiting);
+            tally.blocked += usize::from(row.before == Predecessor::Waiting);
             let taken = match row.key.clone() {
                 None => self.take_free_row(row, now),
                 Some(key) if waiting_keys.contains(&key) => Taken::Waits,
@@ -221,9 +221,9 @@ impl Board {
 
     fn take_keyed_row(&mut self, row: Pending, lane_key: &LaneKey, now: Instant) -> Taken {
         match row.before {
-            Before::Nothing => {}
-            Before::Waiting => return Taken::Waits,
-            Before::Unread => return self.leave_behind(lane_key),
+            Predecessor::Nothing => {}
+            Predecessor::Waiting => return Taken::Waits,
+            Predecessor::Unread => return self.leave_behind(lane_key),
         }
         self.reconsider_parked(lane_key, row.seq);
         let lane = self.lanes.entry(lane_key.clone()).or_default();

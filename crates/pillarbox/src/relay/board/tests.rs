@@ -23,17 +23,17 @@ use super::*;
 use crate::clock::{Clock, Timestamp, instant};
 use crate::envelope::Envelope;
 use crate::event::Key;
-use crate::hot::{Holds, Host, HotEvents, HotLane, Mail, Pledge};
 use crate::id::{EventId, OwnerId, Token};
-use crate::observe::Observers;
+use crate::local_queue::{Handover, LocalQueue, LocalReceiver, LocalRelay, Message, OwnedShards};
 use crate::relay::read::Page;
 use crate::relay::routes::{RouteId, Routes};
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
-    Budget, Holding, Join, Lease, Mode, Operation, Origin, Promote, Settle, Settled, Settlement,
-    ShardRead, Status, Store, Take,
+    AcquireShards, Budget, DeliveryMode, Join, Lease, Operation, OwnedShard, Promote, Settle,
+    Settled, Settlement, ShardOrigin, ShardRead, Status, Store,
 };
 use crate::table::Tables;
+use crate::telemetry::Observers;
 use crate::tx::{Insert, OpenTx, Tx};
 use crate::verdict::{ErrorText, Verdict};
 
@@ -62,7 +62,7 @@ impl Clock for HandClock {
 #[derive(Clone, Debug, Default)]
 struct Shared(Arc<Mutex<BTreeMap<ShardId, Epoch>>>);
 
-impl Holds for Shared {
+impl OwnedShards for Shared {
     fn epoch(&self, shard: ShardId) -> Option<Epoch> {
         self.0.lock().unwrap().get(&shard).copied()
     }
@@ -72,7 +72,7 @@ impl Holds for Shared {
 struct Open {
     tx: MemoryTx,
     envelopes: Vec<Envelope>,
-    pledge: Option<Pledge>,
+    handover: Option<Handover>,
 }
 
 struct Sim {
@@ -86,11 +86,11 @@ struct Sim {
     is_faulty: bool,
     tables: Tables,
     open: HashMap<usize, Open>,
-    lane: HotLane,
-    mail: HotEvents,
+    lane: LocalQueue,
+    mail: LocalReceiver,
     shared: Shared,
     /// Over, and not told yet; with what was committed, or nothing.
-    pledged: VecDeque<(Pledge, Option<Vec<Envelope>>)>,
+    pledged: VecDeque<(Handover, Option<Vec<Envelope>>)>,
     read: Option<(Wanted, Page)>,
     running: Vec<(Pending, Epoch)>,
     judged: Vec<(Ticket, Settlement)>,
@@ -107,12 +107,14 @@ impl Sim {
         let owner = OwnerId::generate();
         let length = Duration::from_secs(1_000_000);
         let lease = Lease { owner: owner.clone(), length, wants: 64 };
-        store.join(&Join { lease, mode: Mode::default() }).await.unwrap();
-        let taken =
-            store.take(&Take { owner: owner.clone(), most: 64, held: vec![] }).await.unwrap();
-        let (lane, mail) = HotLane::new(1000);
+        store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
+        let taken = store
+            .acquire_shards(&AcquireShards { owner: owner.clone(), most: 64, held: vec![] })
+            .await
+            .unwrap();
+        let (lane, mail) = LocalQueue::new(1000);
         let shared = Shared::default();
-        lane.open(Host {
+        lane.open(LocalRelay {
             owner: owner.clone(),
             lease: length,
             clock: Arc::new(clock.clone()),
@@ -165,11 +167,11 @@ impl Sim {
             Step::EmitFree => self.emit_free().await,
             Step::Commit { key } => self.commit(key),
             Step::Rollback { key } => {
-                let pledge = self.open.remove(&key).and_then(|open| open.pledge);
-                self.pledged.extend(pledge.map(|pledge| (pledge, None)));
+                let handover = self.open.remove(&key).and_then(|open| open.handover);
+                self.pledged.extend(handover.map(|handover| (handover, None)));
             }
             Step::HandOver => self.hand_over(),
-            Step::Mail => self.read_mail(),
+            Step::Message => self.read_mail(),
             Step::Overdue => self.board.withdraw_overdue(instant() + Duration::from_secs(60)),
             Step::StartRead => self.start_read().await,
             Step::EndRead => self.end_read(Duration::ZERO),
@@ -221,7 +223,7 @@ impl Sim {
             let mut under_way = running.chain(judged.map(|(ticket, _)| ticket.shard));
             assert!(under_way.all(|of| of != shard), "given back with a row under way");
             let epoch = self.held.remove(&shard).unwrap();
-            let holding = Holding { shard, epoch, origin: Origin::Free };
+            let holding = OwnedShard { shard, epoch, origin: ShardOrigin::Free };
             assert_eq!(self.store.release(&self.owner, &[holding]).await.unwrap(), 1);
         }
         self.hold();
@@ -229,8 +231,8 @@ impl Sim {
 
     async fn take(&mut self) {
         let held = self.held.keys().copied().collect();
-        let take = Take { owner: self.owner.clone(), most: 64, held };
-        let taken = self.store.take(&take).await.unwrap();
+        let take = AcquireShards { owner: self.owner.clone(), most: 64, held };
+        let taken = self.store.acquire_shards(&take).await.unwrap();
         self.held.extend(taken.iter().map(|holding| (holding.shard, holding.epoch)));
         self.hold();
     }
@@ -238,8 +240,8 @@ impl Sim {
     async fn lose_shards(&mut self) {
         self.is_faulty = true;
         self.board.hold(&BTreeMap::new());
-        let take = Take { owner: self.owner.clone(), most: 64, held: vec![] };
-        let taken = self.store.take(&take).await.unwrap();
+        let take = AcquireShards { owner: self.owner.clone(), most: 64, held: vec![] };
+        let taken = self.store.acquire_shards(&take).await.unwrap();
         self.held = taken.iter().map(|holding| (holding.shard, holding.epoch)).collect();
         self.hold();
     }

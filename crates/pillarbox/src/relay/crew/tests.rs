@@ -7,7 +7,7 @@ use super::*;
 use crate::clock::{Deadline, SystemClock};
 use crate::envelope::Envelope;
 use crate::layer::Layers;
-use crate::listen::{Cx, Listeners};
+use crate::listener::{Cx, Listeners};
 use crate::relay::Settings;
 use crate::relay::lease::Tenure;
 use crate::verdict::Next;

@@ -4,7 +4,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Engine;
 use crate::clock::instant;
-use crate::point::point;
+use crate::crash_point::crash_point;
 use crate::relay::hot::LOOK;
 use crate::relay::stop::{Ended, StopDeadlines, Unfinished};
 
@@ -68,7 +68,7 @@ impl Engine {
         self.wake.alone(false);
         self.recall(|_| true);
         self.try_refused_again(instant());
-        point!("drain");
+        crash_point!("drain");
         while self.unsettled() > 0 || self.hot.is_giving_back() || self.hot.is_awaited() {
             self.start_settle();
             self.start_hot_settle();

@@ -9,14 +9,14 @@ use std::{
 
 use super::Tenure;
 use crate::clock::{Clock, Deadline, instant};
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::OwnerId;
-use crate::observe::{Happening, Observers, Part};
-use crate::point::point;
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::share::{Balance, Move, View};
-use crate::store::{Join, Layout, Lease, Member, Origin, Renewal, Store, Take};
-use crate::tick::guarded;
+use crate::scheduler::guarded;
+use crate::store::{AcquireShards, Join, Lease, Member, OutboxConfig, Renewal, ShardOrigin, Store};
+use crate::telemetry::{Component, Observers, RelayEvent};
 
 /// Renews the lease and takes shards, for as long as it runs.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(in crate::relay) struct Heartbeat {
     pub(in crate::relay) store: Arc<dyn Store>,
     pub(in crate::relay) clock: Arc<dyn Clock>,
     pub(in crate::relay) tenure: Arc<Tenure>,
-    pub(in crate::relay) layout: Layout,
+    pub(in crate::relay) layout: OutboxConfig,
     pub(in crate::relay) length: Duration,
     pub(in crate::relay) poll: Duration,
     pub(in crate::relay) balance: Mutex<Balance>,
@@ -36,9 +36,9 @@ impl Heartbeat {
     pub(in crate::relay) async fn join(&self) -> Result<()> {
         self.with_balance(|balance| *balance = Balance::new(self.length / 3, instant()));
         let deadline = Deadline::after(&*self.clock, self.length);
-        point!("join.before"?);
+        crash_point!("join.before"?);
         self.store.join(&Join { lease: self.lease(), mode: self.layout.mode }).await?;
-        point!("join.after"?);
+        crash_point!("join.after"?);
         self.tenure.renewed(deadline, self.length / 3);
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Heartbeat {
         let beat = guarded("the store", self.beat());
         let first = tokio::time::timeout(self.length / 3, beat).await;
         if let Ok(Err(error)) = first {
-            self.observers.see(&Happening::trouble(Part::Lease, &error));
+            self.observers.on_event(&RelayEvent::failed(Component::Lease, &error));
         }
     }
 
@@ -61,7 +61,7 @@ impl Heartbeat {
             let mut beating = AbortOnDrop(tokio::spawn(async move { beats.keep_beating().await }));
             if let Err(panic) = (&mut beating.0).await {
                 let text = format!("the heartbeat ended, starting it again: {panic}");
-                heartbeat.observers.see(&Happening::mishap(Part::Lease, text));
+                heartbeat.observers.on_event(&RelayEvent::failed_with(Component::Lease, text));
             }
             tokio::time::sleep(heartbeat.length / 10).await;
         }
@@ -77,11 +77,11 @@ impl Heartbeat {
                     continue;
                 }
                 Ok(Err(error)) => {
-                    self.observers.see(&Happening::trouble(Part::Lease, &error));
+                    self.observers.on_event(&RelayEvent::failed(Component::Lease, &error));
                 }
                 Err(_) => {
                     let text = "lease not renewed, the database does not answer";
-                    self.observers.see(&Happening::mishap(Part::Lease, text));
+                    self.observers.on_event(&RelayEvent::failed_with(Component::Lease, text));
                 }
             }
             tokio::time::sleep(self.length / 10).await;
@@ -116,17 +116,17 @@ impl Heartbeat {
     async fn renew(&self) -> Result<()> {
         // Counted from before the request: the database can only count from later.
         let deadline = Deadline::after(&*self.clock, self.length);
-        point!("renew.before"?);
+        crash_point!("renew.before"?);
         let renewal = self.store.renew(&self.lease()).await?;
-        point!("renew.after"?);
+        crash_point!("renew.after"?);
         match renewal {
             Renewal::Kept => {
                 self.tenure.renewed(deadline, self.length / 3);
-                self.observers.see(&Happening::LeaseRenewed { owner: self.owner() });
+                self.observers.on_event(&RelayEvent::LeaseRenewed { owner: self.owner() });
             }
             Renewal::Lost => {
                 self.tenure.lose_everything();
-                self.observers.see(&Happening::LeaseLost { owner: self.owner() });
+                self.observers.on_event(&RelayEvent::LeaseLost { owner: self.owner() });
                 // One that leaves may have left meanwhile, and would be back for a whole lease.
                 if !self.tenure.held().is_stopping {
                     self.join().await?;
@@ -142,12 +142,12 @@ impl Heartbeat {
         if drained.is_empty() {
             return Ok(());
         }
-        point!("release.before"?);
+        crash_point!("release.before"?);
         self.store.release(&self.tenure.owner, &drained).await?;
-        point!("release.after"?);
+        crash_point!("release.after"?);
         self.tenure.held().drained.retain(|holding| !drained.contains(holding));
         let (owner, shards) = (self.owner(), drained.len());
-        self.observers.see(&Happening::ShardsReleased { owner, shards });
+        self.observers.on_event(&RelayEvent::ShardsReleased { owner, shards });
         Ok(())
     }
 
@@ -166,11 +166,11 @@ impl Heartbeat {
 
     async fn take(&self, most: u16) -> Result<()> {
         let held = self.tenure.held().owned();
-        let take = Take { owner: self.tenure.owner.clone(), most, held };
+        let take = AcquireShards { owner: self.tenure.owner.clone(), most, held };
         let was_unsure = mem::replace(&mut self.tenure.held().is_unsure, true);
-        point!("take.before"?);
-        let mut taken = self.store.take(&take).await?;
-        point!("take.after"?);
+        crash_point!("take.before"?);
+        let mut taken = self.store.acquire_shards(&take).await?;
+        crash_point!("take.after"?);
         // With as many as were asked for, there may be more of those that the lost answer was about.
         self.tenure.held().is_unsure = was_unsure && taken.len() >= usize::from(most);
         if taken.is_empty() {
@@ -178,10 +178,10 @@ impl Heartbeat {
         }
         if was_unsure {
             // Taken already, perhaps, by the call whose answer was lost, and from whom it did not say.
-            taken.iter_mut().for_each(|holding| holding.origin = Origin::Lapsed);
+            taken.iter_mut().for_each(|holding| holding.origin = ShardOrigin::Lapsed);
         }
         let (shards, lapsed) = (taken.len(), self.tenure.took(&taken));
-        self.observers.see(&Happening::ShardsTaken { owner: self.owner(), shards, lapsed });
+        self.observers.on_event(&RelayEvent::ShardsTaken { owner: self.owner(), shards, lapsed });
         Ok(())
     }
 

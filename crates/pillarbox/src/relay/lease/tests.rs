@@ -6,13 +6,13 @@ use super::*;
 use crate::clock::{SystemClock, Timestamp, instant};
 use crate::envelope::Envelope;
 use crate::layer::Layers;
-use crate::listen::{Cx, Listeners};
-use crate::observe::Observers;
+use crate::listener::{Cx, Listeners};
 use crate::relay::Settings;
 use crate::relay::deliver::{Courier, Outcome, Under};
 use crate::relay::share::Balance;
 use crate::store::memory::MemoryStore;
-use crate::store::{Content, Layout, Mode, Store as _, Take};
+use crate::store::{AcquireShards, Content, DeliveryMode, OutboxConfig, Store as _};
+use crate::telemetry::Observers;
 use crate::verdict::Failure;
 
 /// A database whose clock a test turns.
@@ -47,7 +47,10 @@ fn relay(store: &MemoryStore) -> Heartbeat {
         store: Arc::new(store.clone()),
         clock: Arc::new(SystemClock),
         tenure: Tenure::new(),
-        layout: Layout { shards: NonZeroU16::new(64).unwrap(), mode: Mode::default() },
+        layout: OutboxConfig {
+            shards: NonZeroU16::new(64).unwrap(),
+            mode: DeliveryMode::default(),
+        },
         length: LEASE,
         poll: Duration::from_millis(500),
         balance: Mutex::new(Balance::new(BEAT, instant())),
@@ -133,7 +136,11 @@ async fn shards_whose_taker_got_no_answer_are_served() {
     let mut relays = Relays::new();
     relays.join().await;
     let owner = relays.all[0].tenure.owner.clone();
-    relays.store.take(&Take { owner, most: 64, held: Vec::new() }).await.unwrap();
+    relays
+        .store
+        .acquire_shards(&AcquireShards { owner, most: 64, held: Vec::new() })
+        .await
+        .unwrap();
     relays.join().await;
 
     relays.beats(60).await;

@@ -7,10 +7,10 @@ use super::line::Waiting;
 use super::{Progress, RowEngine, RowWork};
 use crate::clock::instant;
 use crate::error::Result;
-use crate::observe::{Happening, Part};
 use crate::relay::deliver::Outcome;
 use crate::relay::suspects::{self, Counted, Fate, Suspect};
 use crate::store::RowLease;
+use crate::telemetry::{Component, RelayEvent};
 
 impl Suspect for Waiting {
     fn row(&self) -> RowLease {
@@ -39,7 +39,7 @@ impl RowEngine {
     /// What is not to be begun here is given back: its count, if it has one, stays with it.
     pub(super) fn counted(&mut self, counted: Result<Counted>) {
         if let Err(error) = &counted {
-            self.observers.see(&Happening::trouble(Part::Read, error));
+            self.observers.on_event(&RelayEvent::failed(Component::Read, error));
             self.work.look.failed(instant());
         }
         let goes_on = !self.work.is_stopping;

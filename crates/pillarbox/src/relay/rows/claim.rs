@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::line::Waiting;
 use super::{Progress, RowEngine};
 use crate::clock::{Deadline, instant};
+use crate::crash_point::crash_point;
 use crate::error::Result;
-use crate::observe::{Happening, Part};
-use crate::point::point;
 use crate::relay::memory::Limits;
 use crate::relay::read::no_answer;
 use crate::store::{Content, Pending, RowLease};
+use crate::telemetry::{Component, RelayEvent};
 
 impl RowEngine {
     /// Claims, if there is room and something may be due.
@@ -29,9 +29,9 @@ impl RowEngine {
         let until = Deadline::after(&*self.courier.clock, claim.length);
         let task = self.work.tasks.spawn(async move {
             let claiming = async {
-                point!("claim.before"?);
+                crash_point!("claim.before"?);
                 let rows = store.claim(&claim).await;
-                point!("claim.after"?);
+                crash_point!("claim.after"?);
                 rows
             };
             let claimed = tokio::time::timeout(claim.length, claiming).await;
@@ -60,12 +60,12 @@ impl RowEngine {
         let rows = match claimed {
             Ok(rows) => rows,
             Err(error) => {
-                self.observers.see(&Happening::trouble(Part::Read, &error));
+                self.observers.on_event(&RelayEvent::failed(Component::Read, &error));
                 self.work.pace.failed();
                 return self.work.look.failed(instant());
             }
         };
-        self.observers.see(&Happening::Read { rows: rows.len() });
+        self.observers.on_event(&RelayEvent::Read { rows: rows.len() });
         let claim = &mut self.work.claim;
         let is_full = rows.len() >= claim.limit as usize;
         // Keys in front of the one that the claim went on after were not looked at. Where one row is no

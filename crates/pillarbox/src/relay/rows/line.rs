@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::tenure::RowTenure;
 use crate::clock::Deadline;
-use crate::hot::{HotEvent, Room};
 use crate::id::Epoch;
+use crate::local_queue::{LocalEvent, Permit};
 use crate::relay::hot::{IN_A_ROW, lease_of};
 use crate::relay::job::Job;
 use crate::relay::memory::InMemory;
@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 enum Row {
     Claimed(Box<Pending>, InMemory),
-    Hot(Box<HotEvent>),
+    Hot(Box<LocalEvent>),
 }
 
 /// A delivery under way, kept here so that a panic cannot take it along.
@@ -34,7 +34,7 @@ pub(super) struct UnderWay {
     pub(super) job: Job,
     pub(super) tenure: Arc<RowTenure>,
     /// Its place in the hot lane, if it came through it.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<Permit>,
     /// Its bytes in memory, if it came from the table.
     pub(super) _bytes: Option<InMemory>,
 }
@@ -46,7 +46,7 @@ impl Waiting {
     }
 
     /// A hot row was born under a lease, as if it had been claimed.
-    pub(super) fn hot(event: Box<HotEvent>, since: Instant) -> Self {
+    pub(super) fn hot(event: Box<LocalEvent>, since: Instant) -> Self {
         let tenure = RowTenure::new(lease_of(&event), event.deadline);
         Self { tenure, since, row: Row::Hot(event) }
     }
@@ -70,7 +70,7 @@ impl Waiting {
                 (UnderWay { job, tenure, room: None, _bytes: Some(bytes) }, row.content)
             }
             Row::Hot(event) => {
-                let HotEvent { envelope, place, room, .. } = *event;
+                let LocalEvent { envelope, place, room, .. } = *event;
                 let job = Job::of_hot(&envelope, place);
                 let under_way = UnderWay { job, tenure, room: Some(room), _bytes: None };
                 (under_way, Content::Event(envelope))
@@ -165,11 +165,11 @@ mod tests {
     use super::*;
     use crate::clock::{SystemClock, Timestamp, instant};
     use crate::envelope::Envelope;
-    use crate::hot::{Host, HotLane, Mail, Pledge};
     use crate::id::{OwnerId, Seq, ShardId, Token};
-    use crate::observe::Observers;
+    use crate::local_queue::{Handover, LocalQueue, LocalRelay, Message};
     use crate::relay::memory::Memory;
-    use crate::store::{Before, Content, Status};
+    use crate::store::{Content, Predecessor, Status};
+    use crate::telemetry::Observers;
     use crate::tx::Place;
 
     fn event() -> Envelope {
@@ -187,7 +187,7 @@ mod tests {
             due_in: Duration::ZERO,
             is_early: false,
             lapsed,
-            before: Before::Nothing,
+            before: Predecessor::Nothing,
             content: Content::Event(event()),
         };
         let until = Deadline::after(&SystemClock, Duration::from_secs(60));
@@ -196,8 +196,8 @@ mod tests {
 
     /// So many from memory.
     fn hot(count: usize) -> Vec<Waiting> {
-        let (lane, mut mail) = HotLane::new(100);
-        lane.open(Host {
+        let (lane, mut mail) = LocalQueue::new(100);
+        lane.open(LocalRelay {
             owner: OwnerId::generate(),
             lease: Duration::from_secs(60),
             clock: Arc::new(SystemClock),
@@ -208,9 +208,9 @@ mod tests {
         let occurred_at = Timestamp::from_unix_micros(0);
         let place = Place { seq: Seq(2), shard: ShardId(0), occurred_at, is_next: true };
         let reservation = lane.reserve(&sent).unwrap();
-        Pledge::new(lane, reservation, vec![Some(place); count], &sent).keep(&sent);
+        Handover::new(lane, reservation, vec![Some(place); count], &sent).keep(&sent);
         let leased = std::iter::from_fn(|| match mail.try_next()? {
-            Mail::Leased(event) => Some(Waiting::hot(event, instant())),
+            Message::Leased(event) => Some(Waiting::hot(event, instant())),
             other => panic!("{other:?}"),
         });
         leased.collect()

@@ -5,8 +5,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::RowEngine;
 use crate::clock::instant;
-use crate::hot::LastWriters;
-use crate::point::point;
+use crate::crash_point::crash_point;
+use crate::local_queue::PendingWriters;
 use crate::relay::hot::LOOK;
 use crate::relay::stop::{Ended, StopDeadlines, Unfinished};
 
@@ -22,7 +22,7 @@ impl RowEngine {
 
     /// Delivers what the local queue has accepted, and claims until nothing is due. Returns the
     /// shards that may have more of it.
-    async fn deliver_due(&mut self, writers: &LastWriters, until: Instant) -> Unfinished {
+    async fn deliver_due(&mut self, writers: &PendingWriters, until: Instant) -> Unfinished {
         self.tenure.stop_taking();
         self.work.look.stop_polling();
         self.work.due.look_last(instant());
@@ -52,7 +52,7 @@ impl RowEngine {
     }
 
     /// Whether there are, or may be, events to start.
-    fn has_due_events(&self, writers: &LastWriters) -> bool {
+    fn has_due_events(&self, writers: &PendingWriters) -> bool {
         let work = &self.work;
         // The next event of a key can be claimed when the one before it is settled.
         work.unsettled() > 0
@@ -66,7 +66,7 @@ impl RowEngine {
 
     /// Gives back what no worker has begun with, finishes deliveries that have started and writes
     /// their verdicts. Returns how many deliveries were abandoned.
-    async fn finish(mut self, writers: &LastWriters, until: Instant) -> usize {
+    async fn finish(mut self, writers: &PendingWriters, until: Instant) -> usize {
         self.work.is_stopping = true;
         let rows = self.work.line.take_all();
         self.work.writes.give_back(rows);
@@ -74,7 +74,7 @@ impl RowEngine {
         self.work.writes.try_refused_again();
         self.tenure.leave();
         self.share();
-        point!("drain");
+        crash_point!("drain");
         loop {
             self.take_in_deliveries();
             self.start_writes();

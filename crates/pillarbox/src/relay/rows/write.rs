@@ -8,17 +8,17 @@ use tokio::time::Instant;
 use super::tenure::{self, RowTenure};
 use super::{Progress, RowEngine, RowWork};
 use crate::clock::{Deadline, instant};
+use crate::crash_point::crash_point;
 use crate::error::Result;
-use crate::hot::Room;
 use crate::id::Seq;
-use crate::observe::{Happening, Part};
-use crate::point::point;
+use crate::local_queue::Permit;
 use crate::relay::job::Judged;
 use crate::relay::locked::{self, Locked, OnRow, without_locked};
 use crate::relay::number::NumberSet;
 use crate::relay::read::no_answer;
 use crate::relay::settle::{Answer, Batch, Settler};
 use crate::store::{RenewRows, RowLease, SettleRows, Store};
+use crate::telemetry::{Component, RelayEvent};
 use crate::verdict::Verdict;
 
 /// A delivery that is over, and its row until the verdict is written.
@@ -26,7 +26,7 @@ use crate::verdict::Verdict;
 pub(super) struct Decided {
     pub(super) judged: Judged,
     pub(super) tenure: Arc<RowTenure>,
-    pub(super) _room: Option<Room>,
+    pub(super) _room: Option<Permit>,
 }
 
 impl OnRow for Decided {
@@ -44,9 +44,9 @@ pub(super) struct Renewed {
 }
 
 async fn renew(store: &dyn Store, renew: RenewRows) -> Result<Renewed> {
-    point!("rows.renew.before"?);
+    crash_point!("rows.renew.before"?);
     let kept = store.renew_rows(&renew).await;
-    point!("rows.renew.after"?);
+    crash_point!("rows.renew.after"?);
     let kept = kept?;
     let is_kept: NumberSet<Seq> = kept.iter().copied().collect();
     let locked = locked::skipped(store, &renew.rows, |seq| is_kept.contains(&seq)).await?;
@@ -171,7 +171,7 @@ impl RowEngine {
     }
 
     pub(super) fn settled(&mut self, answer: &Answer) {
-        point!("rows.settle.taken");
+        crash_point!("rows.settle.taken");
         self.work.writes.settle = None;
         for decided in std::mem::take(&mut self.work.writes.settling) {
             let Judged { job, verdict } = &decided.judged;
@@ -181,12 +181,12 @@ impl RowEngine {
                 continue;
             }
             if answer.locked.contains(&seq) {
-                self.observers.see(&Happening::RowLocked { seq, event_id: job.event_id() });
+                self.observers.on_event(&RelayEvent::RowLocked { seq, event_id: job.event_id() });
                 self.work.writes.locked.push(decided, instant());
                 continue;
             }
             if !answer.applied.contains(&seq) {
-                self.observers.see(&Happening::Fenced { event_id: job.event_id() });
+                self.observers.on_event(&RelayEvent::Fenced { event_id: job.event_id() });
             }
             match verdict {
                 Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => {
@@ -215,15 +215,15 @@ impl RowEngine {
         let (patience, observers) = (self.settings.lease, self.observers.clone());
         let task = self.work.tasks.spawn(async move {
             let release = async |rows: Vec<RowLease>| {
-                point!("rows.release.before"?);
+                crash_point!("rows.release.before"?);
                 let released = store.release_rows(&owner, &rows).await;
-                point!("rows.release.after"?);
+                crash_point!("rows.release.after"?);
                 released
             };
             let releasing = without_locked(&*store, rows, release);
             let released = tokio::time::timeout(patience, releasing).await;
             if let Err(error) = released.unwrap_or_else(|_| Err(no_answer())) {
-                observers.see(&Happening::trouble(Part::Settle, &error));
+                observers.on_event(&RelayEvent::failed(Component::Settle, &error));
             }
             Progress::Released
         });
@@ -277,7 +277,7 @@ impl RowEngine {
         let Renewed { kept, locked } = match renewed {
             Ok(renewed) => renewed,
             Err(error) => {
-                self.observers.see(&Happening::trouble(Part::Lease, &error));
+                self.observers.on_event(&RelayEvent::failed(Component::Lease, &error));
                 self.work.writes.renew_at = instant() + self.settings.lease / 10;
                 return;
             }

@@ -11,7 +11,7 @@ use super::{ON_PURPOSE, chance, play};
 use crate::clock::{Deadline, SystemClock};
 use crate::envelope::Envelope;
 use crate::layer::Layers;
-use crate::listen::{Cx, Listeners};
+use crate::listener::{Cx, Listeners};
 use crate::relay::Settings;
 use crate::relay::crew::{self, Crew, Parcel};
 use crate::relay::deliver::{Courier, Outcome, Under};

@@ -11,10 +11,12 @@ use tokio::task::JoinSet;
 use super::{chance, play};
 use crate::clock::{SystemClock, Timestamp};
 use crate::envelope::Envelope;
-use crate::hot::{Holds, Host, HotEvents, HotLane, Mail, Pledge, Registration};
 use crate::id::{Epoch, OwnerId, Seq, ShardId};
-use crate::observe::Observers;
+use crate::local_queue::{
+    Handover, LocalQueue, LocalReceiver, LocalRelay, Message, OwnedShards, Registration,
+};
 use crate::relay::hot::HotWork;
+use crate::telemetry::Observers;
 use crate::tx::Place;
 
 const PLACES: usize = 3;
@@ -23,18 +25,18 @@ const PLACES: usize = 3;
 const LARGE: usize = 1_000_000;
 const FIT: usize = 33;
 
-/// Holds every shard.
+/// OwnedShards every shard.
 #[derive(Debug)]
 struct Every;
 
-impl Holds for Every {
+impl OwnedShards for Every {
     fn epoch(&self, _: ShardId) -> Option<Epoch> {
         Some(Epoch(7))
     }
 }
 
-fn host() -> Host {
-    Host {
+fn host() -> LocalRelay {
+    LocalRelay {
         owner: OwnerId::generate(),
         lease: Duration::from_secs(15),
         clock: Arc::new(SystemClock),
@@ -43,8 +45,8 @@ fn host() -> Host {
     }
 }
 
-fn open(places: usize) -> (HotLane, HotEvents) {
-    let (lane, events) = HotLane::new(u32::try_from(places).expect("a few"));
+fn open(places: usize) -> (LocalQueue, LocalReceiver) {
+    let (lane, events) = LocalQueue::new(u32::try_from(places).expect("a few"));
     lane.open(host());
     (lane, events)
 }
@@ -88,21 +90,21 @@ impl Traffic {
     }
 
     /// A transaction: places first, then the insert, then a commit or none.
-    fn write(&self, lane: &HotLane, load: Load) {
+    fn write(&self, lane: &LocalQueue, load: Load) {
         let events = &(load.events)();
         let was_closed = self.is_closed.load(Ordering::SeqCst);
         let Some(held) = lane.reserve(events) else { return };
         assert!(!was_closed, "a place in a lane that is closed");
         self.take(events.len(), load.most);
         shuttle::thread::yield_now();
-        let pledge = Pledge::new(lane.clone(), held, self.places(events), events);
+        let handover = Handover::new(lane.clone(), held, self.places(events), events);
         shuttle::thread::yield_now();
         if chance(load.commits) > 0 {
             self.give_back(events.len());
-            return drop(pledge);
+            return drop(handover);
         }
         self.kept.fetch_add(events.len(), Ordering::SeqCst);
-        assert!(pledge.keep(events), "some were not handed over");
+        assert!(handover.keep(events), "some were not handed over");
     }
 }
 
@@ -118,7 +120,7 @@ struct Load {
     events: fn() -> Vec<Envelope>,
 }
 
-fn writers(lane: &HotLane, traffic: &Arc<Traffic>, load: Load) -> JoinSet<()> {
+fn writers(lane: &LocalQueue, traffic: &Arc<Traffic>, load: Load) -> JoinSet<()> {
     let mut writers = JoinSet::new();
     for _ in 0..3 {
         let (lane, traffic) = (lane.clone(), Arc::clone(traffic));
@@ -147,20 +149,20 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self, mail: Mail, traffic: &Traffic) {
+    fn read(&mut self, mail: Message, traffic: &Traffic) {
         match mail {
-            Mail::Leased(event) => self.deliver(event, 1, traffic),
-            Mail::Registered(rows) => {
+            Message::Leased(event) => self.deliver(event, 1, traffic),
+            Message::Registered(rows) => {
                 for Registration { seq, .. } in rows {
                     assert!(self.rows.insert(seq, None).is_none(), "{seq:?} registered twice");
                 }
             }
-            Mail::Committed(events) => {
+            Message::Committed(events) => {
                 events.iter().for_each(|it| self.end(it.registration.seq, "committed"));
                 let places = events.len();
                 self.deliver(events, places, traffic);
             }
-            Mail::Withdrawn(rows) => rows.iter().for_each(|it| self.end(it.seq, "withdrawn")),
+            Message::Withdrawn(rows) => rows.iter().for_each(|it| self.end(it.seq, "withdrawn")),
         }
     }
 
@@ -178,7 +180,12 @@ impl Reader {
     }
 
     /// Reads until the writers have ended, and then what is left.
-    async fn read_all(mut self, mut mail: HotEvents, traffic: &Traffic, end: &Notify) -> HotEvents {
+    async fn read_all(
+        mut self,
+        mut mail: LocalReceiver,
+        traffic: &Traffic,
+        end: &Notify,
+    ) -> LocalReceiver {
         loop {
             tokio::select! {
                 Some(first) = mail.next() => self.read(first, traffic),
@@ -204,7 +211,7 @@ async fn traffic(places: usize, load: Load) {
     end.notify_one();
     let _open = reading.await.expect("it was not aborted");
     assert_eq!(traffic.taken.load(Ordering::SeqCst), 0, "places are taken");
-    assert_eq!(format!("{lane:?}"), format!("HotLane {{ room: {places} }}"));
+    assert_eq!(format!("{lane:?}"), format!("LocalQueue {{ room: {places} }}"));
     assert!(lane.reserve(&(load.events)()).is_some(), "there is no room again");
 }
 
@@ -246,6 +253,6 @@ pub(super) fn gives_back() {
 
         join(writers).await;
 
-        assert_eq!(format!("{lane:?}"), format!("HotLane {{ room: {PLACES} }}"));
+        assert_eq!(format!("{lane:?}"), format!("LocalQueue {{ room: {PLACES} }}"));
     });
 }

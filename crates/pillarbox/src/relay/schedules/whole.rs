@@ -1,4 +1,4 @@
-//! The whole relay on the memory store: engine, crew, lane, wake, heartbeat and upkeep.
+//! The whole relay on the memory store: engine, crew, lane, wake, heartbeat and maintenance.
 //!
 //! The store answers at once, but in a task of its own: an answer comes as late as the schedule lets
 //! it come, and what is judged meanwhile gathers for the next settle.
@@ -15,15 +15,15 @@ use tokio::time::Instant;
 use super::{chance, play};
 use crate::MemoryStore;
 use crate::clock::{Clock, Timestamp};
-use crate::emit::Outbox;
 use crate::envelope::Envelope;
 use crate::error::Result;
 use crate::id::EventId;
-use crate::listen::{Cx, Listeners};
-use crate::observe::Happening;
+use crate::listener::{Cx, Listeners};
+use crate::outbox::Outbox;
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::{Relay, Settings};
-use crate::store::{ClaimMode, Mode, Order, Store};
+use crate::store::{ClaimMode, DeliveryMode, Order, Store};
+use crate::telemetry::RelayEvent;
 use crate::verdict::Failure;
 
 const WRITERS: usize = 2;
@@ -105,18 +105,18 @@ impl Ledger {
         self.0.heard.notify_one();
     }
 
-    fn see(&self, happening: &Happening<'_>) {
+    fn see(&self, relay_event: &RelayEvent<'_>) {
         let mut pages = self.pages();
-        if let Some(attempt) = happening.attempt() {
+        if let Some(attempt) = relay_event.attempt() {
             let begun = Instant::age().saturating_sub(attempt.took);
             pages.begun.entry(attempt.event_id.to_string()).or_insert(begun);
         }
-        match happening {
-            Happening::Fenced { event_id } => pages.fence(event_id),
-            Happening::Abandoned { .. }
-            | Happening::LeaseLost { .. }
-            | Happening::NotStarted { .. }
-            | Happening::Trouble { .. } => pages.is_excused = true,
+        match relay_event {
+            RelayEvent::Fenced { event_id } => pages.fence(event_id),
+            RelayEvent::Abandoned { .. }
+            | RelayEvent::LeaseLost { .. }
+            | RelayEvent::NotStarted { .. }
+            | RelayEvent::ComponentFailed { .. } => pages.is_excused = true,
             _ => {}
         }
     }
@@ -170,7 +170,7 @@ fn relay(store: &MemoryStore, ledger: &Ledger, claim: ClaimMode) -> Relay {
         }
     });
     let relay = Relay::new(store.clone(), listeners).settings(settings(claim)).clock(Wall);
-    relay.observer(move |happening: &Happening<'_>| sees.see(happening))
+    relay.observer(move |relay_event: &RelayEvent<'_>| sees.see(relay_event))
 }
 
 /// One transaction with one event.
@@ -219,7 +219,7 @@ async fn join(mut writers: JoinSet<()>) {
 
 async fn store(claim: ClaimMode) -> MemoryStore {
     let store = MemoryStore::with_shards(Wall, SHARDS);
-    let mode = Mode { claim, order: Order::Key };
+    let mode = DeliveryMode { claim, order: Order::Key };
     store.configure(&mode).await.expect("nobody is there yet");
     store
 }

@@ -6,7 +6,7 @@ use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
 use crate::id::{OwnerId, Seq};
-use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
+use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows, Starts};
 
 /// Keys come in their order, and what has none behind them.
 type KeyPlace = (bool, Option<String>);
@@ -94,14 +94,14 @@ impl State {
         freed
     }
 
-    pub(super) fn suspect(&mut self, suspects: &Suspects) -> Vec<(Seq, u32)> {
+    pub(super) fn record_starts(&mut self, starts: &Starts) -> Vec<(Seq, u32)> {
         let mut counted = Vec::new();
-        for row in &suspects.rows {
+        for row in &starts.rows {
             let event = self.events.get_mut(&row.seq).filter(|event| {
                 event.is_open()
                     && event.shard == row.shard
                     && event.token == row.token
-                    && event.crashes < suspects.below
+                    && event.crashes < starts.below
             });
             if let Some(event) = event {
                 event.crashes += 1;

@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::envelope::{Delivery, Envelope};
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::{
-    AuditEntry, Before, Content, DeadLetter, FAILED_PERMANENT, Pending, SEND_FAILED, Status,
+    AuditEntry, Content, DeadLetter, FAILED_PERMANENT, Pending, Predecessor, SEND_FAILED, Status,
     StoredEvent,
 };
 use crate::verdict::{ErrorText, Verdict};
@@ -130,7 +130,7 @@ impl Event {
             due_in: self.available_at.since(now),
             is_early: self.is_early(now),
             lapsed: false,
-            before: Before::Nothing,
+            before: Predecessor::Nothing,
             content: Content::Event(self.envelope.clone()),
         }
     }

@@ -1,4 +1,4 @@
-//! What an operator and upkeep do on the memory store.
+//! What an operator and maintenance do on the memory store.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ impl State {
         operated
     }
 
-    pub(super) fn trail(&self, id: &str) -> Vec<AuditEntry> {
+    pub(super) fn audit_trail(&self, id: &str) -> Vec<AuditEntry> {
         let entries = self.audit.iter().filter(|(of, _)| of.as_str() == id).map(|(_, entry)| entry);
         let mut newest: Vec<_> = entries.rev().take(MAX_BATCH).cloned().collect();
         newest.reverse();

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::id::Seq;
 use crate::store::content::fill;
 use crate::store::{
-    Before, Budget, Content, Due, DueRow, Heads, HeadsCursor, KeyRead, Pending, Promote, Read,
+    Budget, Content, Due, DueRow, Heads, HeadsCursor, KeyRead, Pending, Predecessor, Promote, Read,
     ReadHeads, ReadKeys, RowLease, Status,
 };
 
@@ -127,15 +127,15 @@ impl State {
         Pending { before: self.before(seq, event, &[]), ..event.read(seq, now) }
     }
 
-    fn before(&self, seq: Seq, event: &Event, below: &[(Seq, &Event)]) -> Before {
+    fn before(&self, seq: Seq, event: &Event, below: &[(Seq, &Event)]) -> Predecessor {
         if event.key.is_none() {
-            return Before::Nothing;
+            return Predecessor::Nothing;
         }
         if self.is_blocked(seq, event) {
-            return Before::Waiting;
+            return Predecessor::Waiting;
         }
         let is_unread = below.iter().any(|(_, older)| older.key == event.key);
-        if is_unread { Before::Unread } else { Before::Nothing }
+        if is_unread { Predecessor::Unread } else { Predecessor::Nothing }
     }
 
     /// Whether an older event of its key waits for its time or for an operator.

@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId};
 use crate::store::mode::refuse_living;
 use crate::store::{
-    AuditEntry, Holding, Join, Lease, MAX_MEMBERS, Member, Mode, Origin, Renewal, Settle, Settled,
-    Settlement, Take,
+    AcquireShards, AuditEntry, DeliveryMode, Join, Lease, MAX_MEMBERS, Member, OwnedShard, Renewal,
+    Settle, Settled, Settlement, ShardOrigin,
 };
 use crate::tx::PayloadHash;
 use crate::verdict::Verdict;
@@ -23,7 +23,7 @@ pub(super) struct State {
     /// Keyed by consumer, source and event id.
     pub(super) inbox: HashMap<(String, String, String), Noted>,
     pub(super) audit: Vec<(EventId, AuditEntry)>,
-    pub(super) mode: Mode,
+    pub(super) mode: DeliveryMode,
     pub(super) owners: BTreeMap<OwnerId, Entry>,
     pub(super) shards: Vec<Shard>,
     last_seq: i64,
@@ -74,7 +74,7 @@ impl State {
             ids: HashMap::new(),
             inbox: HashMap::new(),
             audit: Vec::new(),
-            mode: Mode::default(),
+            mode: DeliveryMode::default(),
             owners: BTreeMap::new(),
             shards: vec![shard; usize::from(shards.get())],
             last_seq: 0,
@@ -100,7 +100,7 @@ impl State {
         events.any(|event| event.is_pending() && event.key.as_deref() == Some(key))
     }
 
-    pub(super) fn configure(&mut self, mode: Mode, now: Timestamp) -> Result<()> {
+    pub(super) fn configure(&mut self, mode: DeliveryMode, now: Timestamp) -> Result<()> {
         // One that lapsed would renew, and live on in a mode that is not its own.
         self.remove_lapsed(now);
         refuse_living(self.owners.len() as u64)?;
@@ -148,7 +148,11 @@ impl State {
         members
     }
 
-    pub(super) fn take(&mut self, take: &Take, now: Timestamp) -> Vec<Holding> {
+    pub(super) fn acquire_shards(
+        &mut self,
+        take: &AcquireShards,
+        now: Timestamp,
+    ) -> Vec<OwnedShard> {
         self.remove_lapsed(now);
         if !self.owners.contains_key(&take.owner) {
             return Vec::new();
@@ -156,11 +160,11 @@ impl State {
         let (owners, mut taken) = (&self.owners, Vec::new());
         for (at, shard) in (0..).zip(&mut self.shards) {
             let origin = match &shard.owner {
-                None => Origin::Free,
+                None => ShardOrigin::Free,
                 Some(owner) if *owner == take.owner && !take.held.contains(&ShardId(at)) => {
-                    Origin::Free
+                    ShardOrigin::Free
                 }
-                Some(owner) if !owners.contains_key(owner) => Origin::Lapsed,
+                Some(owner) if !owners.contains_key(owner) => ShardOrigin::Lapsed,
                 Some(_) => continue,
             };
             if taken.len() >= usize::from(take.most) {
@@ -168,12 +172,12 @@ impl State {
             }
             shard.owner = Some(take.owner.clone());
             shard.epoch = Epoch(shard.epoch.0 + 1);
-            taken.push(Holding { shard: ShardId(at), epoch: shard.epoch, origin });
+            taken.push(OwnedShard { shard: ShardId(at), epoch: shard.epoch, origin });
         }
         taken
     }
 
-    pub(super) fn release(&mut self, owner: &OwnerId, holdings: &[Holding]) -> u64 {
+    pub(super) fn release(&mut self, owner: &OwnerId, holdings: &[OwnedShard]) -> u64 {
         let mut released = 0;
         for holding in holdings {
             if !self.is_held(owner, holding.shard, holding.epoch) {

@@ -9,7 +9,7 @@ use crate::id::{EventId, Seq};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::event::Event;
 use crate::store::memory::state::Noted;
-use crate::tx::{Accept, Accepted, Begin, Hot, Insert, OpenTx, PayloadHash, Place, Tx};
+use crate::tx::{Accept, Accepted, Begin, Insert, LocalLease, OpenTx, PayloadHash, Place, Tx};
 
 /// An open transaction on a [`MemoryStore`].
 ///
@@ -120,11 +120,11 @@ impl MemoryTx {
             }
             let seq = state.next_seq();
             let mut event = Box::new(state.seal(envelope, now));
-            if let Some(hot) = insert.hot.filter(|_| Hot::takes(envelope)) {
+            if let Some(hot) = insert.hot.filter(|_| LocalLease::leases(envelope)) {
                 event.lease = Some((hot.owner.clone(), now.saturating_add(hot.length)));
-                event.token = Hot::TOKEN;
+                event.token = LocalLease::TOKEN;
             }
-            places.push(insert.hot.filter(|hot| hot.asks(envelope)).map(|_| Place {
+            places.push(insert.hot.filter(|hot| hot.wants_position(envelope)).map(|_| Place {
                 seq,
                 shard: event.shard,
                 occurred_at: event.envelope.moment().unwrap_or(now),

@@ -1,4 +1,4 @@
-//! What operators and upkeep ask for.
+//! What operators and maintenance ask for.
 
 use serde_json::Value;
 use sqlx::{MySql, QueryBuilder, Row as _, mysql::MySqlRow};
@@ -7,9 +7,9 @@ use super::read::{attempts, content, datetime, fitting, status, time};
 use super::sql::admin as sql;
 use super::{MysqlStore, migrate};
 use crate::clock::{Timestamp, micros};
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
-use crate::point::point;
 use crate::store::content::Fit;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
@@ -138,12 +138,12 @@ pub(super) async fn operate(store: &MysqlStore, operation: &Operation) -> Result
         .execute(&mut *tx)
         .await?;
     sqlx::query(store.sql(change)).bind(&seqs).execute(&mut *tx).await?;
-    point!("operate.inside"?);
+    crash_point!("operate.inside"?);
     tx.commit().await?;
     Ok(operated)
 }
 
-pub(super) async fn trail(store: &MysqlStore, id: &str) -> Result<Vec<AuditEntry>> {
+pub(super) async fn audit_trail(store: &MysqlStore, id: &str) -> Result<Vec<AuditEntry>> {
     let mut call = store.call().await?;
     let rows = sqlx::query(store.sql(sql::TRAIL))
         .bind(id)
@@ -187,7 +187,7 @@ async fn purge_final(store: &MysqlStore, status: Status, purge: &Purge) -> Resul
         .bind(age)
         .execute(&mut *tx)
         .await?;
-    point!("purge.inside"?);
+    crash_point!("purge.inside"?);
     tx.commit().await?;
     Ok(purged.rows_affected())
 }

@@ -15,9 +15,7 @@ use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::pooled::PooledTx;
 use crate::store::content::Fit;
-use crate::store::{
-    Claim, MAX_DUE, Pending, RenewRows, RowLease, RowVerdict, SettleRows, Suspects,
-};
+use crate::store::{Claim, MAX_DUE, Pending, RenewRows, RowLease, RowVerdict, SettleRows, Starts};
 
 /// How often a claim looks, when others were quicker to lock all that it found.
 const LOOKS: usize = 3;
@@ -169,9 +167,9 @@ pub(super) async fn reclaim(store: &MysqlStore, rows: &[RowLease]) -> Result<u64
 }
 
 /// Nothing says which rows an UPDATE changed: they are looked at first, under a lock.
-pub(super) async fn suspect(store: &MysqlStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
-    let (mut tx, below) = (store.begin().await?, i64::from(suspects.below));
-    let rows = unlocked(store, &mut tx, &suspects.rows).await?;
+pub(super) async fn record_starts(store: &MysqlStore, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
+    let (mut tx, below) = (store.begin().await?, i64::from(starts.below));
+    let rows = unlocked(store, &mut tx, &starts.rows).await?;
     let list = list(&rows);
     let found: Vec<(i64, i32)> = sqlx::query_as(store.sql(sql::SUSPECTED))
         .bind(&list)

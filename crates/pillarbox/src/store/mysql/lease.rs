@@ -5,11 +5,13 @@ use sqlx::{MySql, Row as _};
 
 use super::{MysqlStore, migrate::mode, sql};
 use crate::clock::micros;
+use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::point::point;
 use crate::pooled::PooledTx;
-use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
+use crate::store::{
+    AcquireShards, Join, Lease, MAX_MEMBERS, Member, OwnedShard, Renewal, ShardOrigin,
+};
 
 pub(super) async fn join(store: &MysqlStore, join: &Join) -> Result<()> {
     let lease = &join.lease;
@@ -51,7 +53,10 @@ pub(super) async fn members(store: &MysqlStore) -> Result<Vec<Member>> {
     Ok(members?.into_iter().map(Member::stored).collect())
 }
 
-pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>> {
+pub(super) async fn acquire_shards(
+    store: &MysqlStore,
+    take: &AcquireShards,
+) -> Result<Vec<OwnedShard>> {
     let mut tx = store.begin_move().await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
     remove_lapsed(store, &mut tx).await?;
@@ -70,10 +75,10 @@ pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>
             .await?;
         for row in rows {
             let lapsed: bool = row.try_get("lapsed")?;
-            free.push(Holding {
+            free.push(OwnedShard {
                 shard: ShardId(row.try_get("shard")?),
                 epoch: Epoch(row.try_get("epoch")?),
-                origin: if lapsed { Origin::Lapsed } else { Origin::Free },
+                origin: if lapsed { ShardOrigin::Lapsed } else { ShardOrigin::Free },
             });
         }
     }
@@ -88,9 +93,9 @@ pub(super) async fn take(store: &MysqlStore, take: &Take) -> Result<Vec<Holding>
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
     }
-    point!("take.inside"?);
+    crash_point!("take.inside"?);
     tx.commit().await?;
-    let next = |holding: Holding| Holding { epoch: Epoch(holding.epoch.0 + 1), ..holding };
+    let next = |holding: OwnedShard| OwnedShard { epoch: Epoch(holding.epoch.0 + 1), ..holding };
     Ok(free.into_iter().map(next).collect())
 }
 
@@ -109,7 +114,7 @@ pub(super) async fn remove_lapsed(store: &MysqlStore, tx: &mut PooledTx<MySql>) 
 pub(super) async fn release(
     store: &MysqlStore,
     owner: &OwnerId,
-    holdings: &[Holding],
+    holdings: &[OwnedShard],
 ) -> Result<u64> {
     let mut holdings = holdings.to_vec();
     holdings.sort_unstable_by_key(|holding| holding.shard);
@@ -128,13 +133,13 @@ pub(super) async fn leave(store: &MysqlStore, owner: &OwnerId) -> Result<()> {
     sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::RELEASE_ALL)).bind(owner.as_str()).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::REMOVE_OWNER)).bind(owner.as_str()).execute(&mut *tx).await?;
-    point!("leave.inside"?);
+    crash_point!("leave.inside"?);
     tx.commit().await?;
     Ok(())
 }
 
 /// Shards and epochs as the statements unpack them.
-fn list(holdings: &[Holding]) -> String {
+fn list(holdings: &[OwnedShard]) -> String {
     let pairs = holdings.iter().map(|holding| json!([holding.shard.0, holding.epoch.0]));
     json!(pairs.collect::<Vec<_>>()).to_string()
 }

@@ -6,10 +6,10 @@ use sqlx::{AssertSqlSafe, MySqlConnection, Row as _, mysql::MySqlRow};
 use super::lease::remove_lapsed;
 use super::server::{self, Server};
 use super::{MysqlStore, sql};
+use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
-use crate::point::point;
 use crate::store::mode::refuse_living;
-use crate::store::{Layout, Mode, schema};
+use crate::store::{DeliveryMode, OutboxConfig, schema};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/mysql/0001_outbox.sql")];
@@ -61,13 +61,13 @@ async fn apply(store: &MysqlStore, server: Server, connection: &mut MySqlConnect
     sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *connection).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *connection).await?;
     schema::refuse_newer(done, MIGRATIONS.len())?;
-    point!("migrate.before"?);
+    crash_point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         let migration = store.tables.render(migration).replace("{nopad}", server.nopad());
         sqlx::raw_sql(AssertSqlSafe(migration)).execute(&mut *connection).await?;
-        point!("migrate.inside"?);
+        crash_point!("migrate.inside"?);
         sqlx::query(store.sql(NOTE_VERSION)).bind(version).execute(&mut *connection).await?;
-        point!("migrate.noted"?);
+        crash_point!("migrate.noted"?);
     }
     Ok(())
 }
@@ -83,14 +83,14 @@ async fn lock(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<()
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 
-pub(super) async fn layout(store: &MysqlStore) -> Result<Layout> {
+pub(super) async fn layout(store: &MysqlStore) -> Result<OutboxConfig> {
     let mut call = store.call().await?;
     let answer = check(store, &mut call).await;
     call.end();
     answer
 }
 
-async fn check(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<Layout> {
+async fn check(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<OutboxConfig> {
     server::of(connection, store.accepts).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *connection).await?;
     schema::refuse_other(done, MIGRATIONS.len())?;
@@ -123,7 +123,7 @@ async fn mark(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<()
     Ok(())
 }
 
-pub(super) async fn configure(store: &MysqlStore, mode: Mode) -> Result<()> {
+pub(super) async fn configure(store: &MysqlStore, mode: DeliveryMode) -> Result<()> {
     let mut tx = store.begin_move().await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).execute(&mut *tx).await?;
     // One that lapsed would renew, and live on in a mode that is not its own.
@@ -140,6 +140,6 @@ pub(super) async fn configure(store: &MysqlStore, mode: Mode) -> Result<()> {
 }
 
 /// The mode in a row of `outbox_setting`.
-pub(super) fn mode(row: &MySqlRow) -> Result<Mode> {
+pub(super) fn mode(row: &MySqlRow) -> Result<DeliveryMode> {
     schema::mode(row.try_get("claim")?, row.try_get("ordered")?)
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::pooled::PooledTx;
 use crate::store::content::{Fit, fill, opened};
-use crate::store::{Before, Content, KeyRead, Pending, Read, ReadKeys, ShardRead, Status};
+use crate::store::{Content, KeyRead, Pending, Predecessor, Read, ReadKeys, ShardRead, Status};
 
 /// As many rows as are read at once without asking where each shard's page ends.
 const FEW: u32 = 500;
@@ -107,8 +107,8 @@ async fn rows(
         let head: Option<i64> = row.try_get("head")?;
         let floor = ranges.iter().find(|range| range.shard == pending.shard);
         let is_unread = floor.is_some_and(|it| head.is_some_and(|head| head <= it.floor.0));
-        if is_unread && pending.before == Before::Nothing {
-            pending.before = Before::Unread;
+        if is_unread && pending.before == Predecessor::Nothing {
+            pending.before = Predecessor::Unread;
         }
         found.push(pending);
     }
@@ -225,7 +225,7 @@ pub(super) fn pending(row: &MySqlRow) -> Result<Pending> {
         due_in: from_micros(row.try_get("due_in")?),
         is_early: row.try_get("is_early")?,
         lapsed: row.try_get("lapsed")?,
-        before: if is_blocked { Before::Waiting } else { Before::Nothing },
+        before: if is_blocked { Predecessor::Waiting } else { Predecessor::Nothing },
         content: content(row)?,
     })
 }

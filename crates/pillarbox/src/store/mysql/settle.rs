@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use sqlx::MySql;
 
 use super::{MysqlStore, sql};
+use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
-use crate::point::point;
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
 use crate::store::{Settle, Settled, Settlement};
@@ -34,7 +34,7 @@ pub(super) async fn settle(store: &MysqlStore, settle: &Settle) -> Result<Settle
             Err(error) => return Err(given_up(tx, error).await),
         };
         if let Some(applied) = written {
-            point!("settle.inside"?);
+            crash_point!("settle.inside"?);
             tx.commit().await?;
             let refused = fences.keys().filter(|shard| !held.contains(shard)).copied().collect();
             return Ok(Settled { applied, refused });

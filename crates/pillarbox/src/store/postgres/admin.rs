@@ -1,4 +1,4 @@
-//! What operators and upkeep ask for.
+//! What operators and maintenance ask for.
 
 use sqlx::{Postgres, QueryBuilder, postgres::PgRow};
 use time::OffsetDateTime;
@@ -7,9 +7,9 @@ use super::read::Columns;
 use super::sql::{BE_PATIENT, admin as sql};
 use super::{PostgresStore, migrate};
 use crate::clock::{Timestamp, micros};
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
-use crate::point::point;
 use crate::store::content::Fit;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
@@ -139,7 +139,7 @@ async fn places(store: &PostgresStore, operation: &Operation) -> Result<Vec<i64>
     Ok(seqs)
 }
 
-pub(super) async fn trail(store: &PostgresStore, id: &str) -> Result<Vec<AuditEntry>> {
+pub(super) async fn audit_trail(store: &PostgresStore, id: &str) -> Result<Vec<AuditEntry>> {
     let mut link = store.link(&store.pool).await?;
     let rows = sqlx::query(store.sql(sql::TRAIL))
         .persistent(store.named)
@@ -188,7 +188,7 @@ pub(super) async fn purge(store: &PostgresStore, purge: &Purge) -> Result<u64> {
         .bind(i64::from(purge.limit))
         .execute(&mut *tx)
         .await?;
-    point!("purge.inside"?);
+    crash_point!("purge.inside"?);
     tx.commit().await?;
     Ok(purged.rows_affected())
 }

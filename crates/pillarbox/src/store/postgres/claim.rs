@@ -8,7 +8,7 @@ use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId};
 use crate::store::content::Fit;
-use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, Suspects};
+use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, Starts};
 
 pub(super) async fn claim(store: &PostgresStore, claim: &Claim) -> Result<Vec<Pending>> {
     let fit = Fit::of(&claim.budget, claim.limit as usize);
@@ -118,15 +118,18 @@ pub(super) async fn write_under_token(
     Ok(written.rows_affected())
 }
 
-pub(super) async fn suspect(store: &PostgresStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
-    let Rows { shards, seqs, tokens } = Rows::of(&suspects.rows);
+pub(super) async fn record_starts(
+    store: &PostgresStore,
+    starts: &Starts,
+) -> Result<Vec<(Seq, u32)>> {
+    let Rows { shards, seqs, tokens } = Rows::of(&starts.rows);
     let mut link = store.link(store.work()).await?;
     let counted: Vec<(i64, i32)> = sqlx::query_as(store.sql(sql::SUSPECT))
         .persistent(store.named)
         .bind(shards)
         .bind(seqs)
         .bind(tokens)
-        .bind(i64::from(suspects.below))
+        .bind(i64::from(starts.below))
         .fetch_all(&mut *link)
         .await?;
     link.end().await?;

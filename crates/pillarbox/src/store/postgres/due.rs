@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use sqlx::Row as _;
 
 use super::claim::write_under_token;
-use super::link::Link;
+use super::pinned::PinnedConnection;
 use super::read::moment;
 use super::{PostgresStore, sql::due as sql};
 use crate::error::Result;
@@ -29,7 +29,7 @@ pub(super) async fn promote(store: &PostgresStore, promote: &Promote) -> Result<
 /// How long until the next waiting row is due.
 async fn next_due(
     store: &PostgresStore,
-    link: &mut Link,
+    link: &mut PinnedConnection,
     shards: &[i16],
 ) -> Result<Option<Duration>> {
     let row = sqlx::query(store.sql(sql::NEXT_DUE))
@@ -44,7 +44,7 @@ async fn next_due(
 
 async fn write(
     store: &PostgresStore,
-    link: &mut Link,
+    link: &mut PinnedConnection,
     promote: &Promote,
     shards: &[i16],
 ) -> Result<Due> {

@@ -4,11 +4,13 @@ use sqlx::{Postgres, Row as _};
 
 use super::{PostgresStore, migrate::mode, sql};
 use crate::clock::micros;
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::point::point;
 use crate::pooled::PooledTx;
-use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
+use crate::store::{
+    AcquireShards, Join, Lease, MAX_MEMBERS, Member, OwnedShard, Renewal, ShardOrigin,
+};
 
 pub(super) async fn join(store: &PostgresStore, join: &Join) -> Result<()> {
     let lease = &join.lease;
@@ -52,7 +54,10 @@ pub(super) async fn members(store: &PostgresStore) -> Result<Vec<Member>> {
     Ok(members.into_iter().map(Member::stored).collect())
 }
 
-pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holding>> {
+pub(super) async fn acquire_shards(
+    store: &PostgresStore,
+    take: &AcquireShards,
+) -> Result<Vec<OwnedShard>> {
     let mut tx = store.begin_on(store.leases()).await?;
     sqlx::raw_sql(sql::BE_PATIENT).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).persistent(store.named).execute(&mut *tx).await?;
@@ -73,14 +78,14 @@ pub(super) async fn take(store: &PostgresStore, take: &Take) -> Result<Vec<Holdi
             .await?;
         for row in rows {
             let lapsed: bool = row.try_get("lapsed")?;
-            taken.push(Holding {
+            taken.push(OwnedShard {
                 shard: ShardId(row.try_get("shard")?),
                 epoch: Epoch(row.try_get("epoch")?),
-                origin: if lapsed { Origin::Lapsed } else { Origin::Free },
+                origin: if lapsed { ShardOrigin::Lapsed } else { ShardOrigin::Free },
             });
         }
     }
-    point!("take.inside"?);
+    crash_point!("take.inside"?);
     tx.commit().await?;
     Ok(taken)
 }
@@ -102,7 +107,7 @@ pub(super) async fn remove_lapsed(
 pub(super) async fn release(
     store: &PostgresStore,
     owner: &OwnerId,
-    holdings: &[Holding],
+    holdings: &[OwnedShard],
 ) -> Result<u64> {
     let shards: Vec<i16> = holdings.iter().map(|holding| holding.shard.0).collect();
     let epochs: Vec<i64> = holdings.iter().map(|holding| holding.epoch.0).collect();
@@ -132,7 +137,7 @@ pub(super) async fn leave(store: &PostgresStore, owner: &OwnerId) -> Result<()> 
         .bind(owner.as_str())
         .execute(&mut *tx)
         .await?;
-    point!("leave.inside"?);
+    crash_point!("leave.inside"?);
     tx.commit().await?;
     Ok(())
 }

@@ -4,10 +4,10 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::lease::remove_lapsed;
 use super::{PostgresStore, sql};
+use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
-use crate::point::point;
 use crate::store::mode::refuse_living;
-use crate::store::{Layout, Mode, schema};
+use crate::store::{DeliveryMode, OutboxConfig, schema};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/postgres/0001_outbox.sql")];
@@ -68,22 +68,22 @@ async fn apply(store: &PostgresStore) -> Result<()> {
         .fetch_one(&mut *tx)
         .await?;
     schema::refuse_newer(done, MIGRATIONS.len())?;
-    point!("migrate.before"?);
+    crash_point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         sqlx::raw_sql(store.sql(migration)).execute(&mut *tx).await?;
-        point!("migrate.inside"?);
+        crash_point!("migrate.inside"?);
         sqlx::query(store.sql(NOTE_VERSION))
             .persistent(store.named)
             .bind(version)
             .execute(&mut *tx)
             .await?;
-        point!("migrate.noted"?);
+        crash_point!("migrate.noted"?);
     }
     tx.commit().await?;
     Ok(())
 }
 
-pub(super) async fn layout(store: &PostgresStore) -> Result<Layout> {
+pub(super) async fn layout(store: &PostgresStore) -> Result<OutboxConfig> {
     let mut link = store.link(&store.pool).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION))
         .persistent(store.named)
@@ -127,7 +127,7 @@ pub(super) async fn mark_seq(store: &PostgresStore) -> Result<()> {
     link.end().await
 }
 
-pub(super) async fn configure(store: &PostgresStore, mode: Mode) -> Result<()> {
+pub(super) async fn configure(store: &PostgresStore, mode: DeliveryMode) -> Result<()> {
     let mut tx = store.begin().await?;
     sqlx::raw_sql(sql::BE_PATIENT).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::LOCK_MOVES)).persistent(store.named).execute(&mut *tx).await?;
@@ -149,6 +149,6 @@ pub(super) async fn configure(store: &PostgresStore, mode: Mode) -> Result<()> {
 }
 
 /// The mode in a row of `outbox_setting`.
-pub(super) fn mode(row: &PgRow) -> Result<Mode> {
+pub(super) fn mode(row: &PgRow) -> Result<DeliveryMode> {
     schema::mode(row.try_get("claim")?, row.try_get("ordered")?)
 }

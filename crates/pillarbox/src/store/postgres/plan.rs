@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::own::STEADY;
+use super::dedicated::STEADY;
 use super::place::{Place, server};
 use super::sql::{self, admin, claim, due, read};
 
@@ -230,7 +230,7 @@ impl Place {
         ]
     }
 
-    /// What upkeep and operators ask. Any index of new rows will do where all of them are counted.
+    /// What maintenance and operators ask. Any index of new rows will do where all of them are counted.
     fn rare_statements() -> Vec<Hot> {
         const DONE: &[&str] = &["plan_outbox_event_done", BITMAP];
         const GIVEN_UP: &[&str] = &[DEAD, BITMAP];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlx::{Decode, Postgres, Row as _, postgres::PgRow};
 
-use super::link::Link;
+use super::pinned::PinnedConnection;
 use super::{PostgresStore, sql::read as sql};
 use crate::clock::Timestamp;
 use crate::envelope::{Row, Sizes};
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::store::content::{Fit, fill, opened};
 use crate::store::{
-    Before, Content, Heads, HeadsCursor, Pending, Read, ReadHeads, ReadKeys, Status,
+    Content, Heads, HeadsCursor, Pending, Predecessor, Read, ReadHeads, ReadKeys, Status,
 };
 
 /// The year 2000, in microseconds since 1970.
@@ -97,7 +97,7 @@ pub(super) fn page(rows: Vec<PgRow>) -> Result<Vec<Pending>> {
 /// Fetches the content of rows that were read without.
 pub(super) async fn fetch(
     store: &PostgresStore,
-    link: &mut Link,
+    link: &mut PinnedConnection,
     rows: &mut Vec<Pending>,
     chosen: Vec<(ShardId, Seq)>,
 ) -> Result<()> {
@@ -170,11 +170,11 @@ impl<'r> Columns<'r> {
         Ok(self.row.try_get_unchecked(self.at - 1)?)
     }
 
-    fn before(&mut self) -> Result<Before> {
+    fn before(&mut self) -> Result<Predecessor> {
         Ok(match self.next::<i32>()? {
-            0 => Before::Nothing,
-            1 => Before::Waiting,
-            _ => Before::Unread,
+            0 => Predecessor::Nothing,
+            1 => Predecessor::Waiting,
+            _ => Predecessor::Unread,
         })
     }
 

@@ -1,4 +1,4 @@
-//! What operators and upkeep ask for.
+//! What operators and maintenance ask for.
 
 use sqlx::Sqlite;
 use sqlx::query::Query;
@@ -10,9 +10,9 @@ use super::read::Columns;
 use super::settle::json;
 use super::sql::admin as sql;
 use crate::clock::{Timestamp, micros};
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId};
-use crate::point::point;
 use crate::store::content::Fit;
 use crate::store::purge::refuse_unless_nobody_delivers;
 use crate::store::{
@@ -137,12 +137,12 @@ pub(super) async fn operate(store: &SqliteStore, operation: &Operation) -> Resul
         .execute(&mut *tx)
         .await?;
     sqlx::query(store.sql(change)).bind(&seqs).execute(&mut *tx).await?;
-    point!("operate.inside"?);
+    crash_point!("operate.inside"?);
     tx.commit().await?;
     Ok(operated)
 }
 
-pub(super) async fn trail(store: &SqliteStore, id: &str) -> Result<Vec<AuditEntry>> {
+pub(super) async fn audit_trail(store: &SqliteStore, id: &str) -> Result<Vec<AuditEntry>> {
     let rows = sqlx::query(store.sql(sql::TRAIL))
         .bind(id)
         .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX))
@@ -182,7 +182,7 @@ pub(super) async fn purge(store: &SqliteStore, purge: &Purge) -> Result<u64> {
         .bind(i64::from(purge.limit))
         .execute(&mut *tx)
         .await?;
-    point!("purge.inside"?);
+    crash_point!("purge.inside"?);
     tx.commit().await?;
     Ok(purged.rows_affected())
 }
@@ -233,7 +233,7 @@ mod tests {
         sqlx::raw_sql(foreign).execute(&store.pool).await.unwrap();
 
         let letters = store.dead_letters(&List::default()).await.unwrap();
-        let trail = store.trail("a").await.unwrap();
+        let trail = store.audit_trail("a").await.unwrap();
         let breakdown = store.breakdown().await.unwrap();
 
         let said: Vec<_> = letters.iter().map(|it| (it.status, it.event_type.as_str())).collect();

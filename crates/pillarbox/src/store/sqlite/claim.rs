@@ -10,7 +10,7 @@ use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::content::Fit;
-use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
+use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Starts};
 
 /// A row that is larger than any event is leased by itself, when there is nothing else: to write such
 /// a row keeps every writer waiting.
@@ -148,12 +148,12 @@ pub(super) async fn reclaim(store: &SqliteStore, rows: &[RowLease]) -> Result<u6
     Ok(freed)
 }
 
-pub(super) async fn suspect(store: &SqliteStore, suspects: &Suspects) -> Result<Vec<(Seq, u32)>> {
+pub(super) async fn record_starts(store: &SqliteStore, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
     let mut tx = store.begin().await?;
     let mut counted = Vec::new();
-    for ((shard, token), seqs) in by_token(&suspects.rows) {
+    for ((shard, token), seqs) in by_token(&starts.rows) {
         let update = sqlx::query_as(store.sql(sql::SUSPECT)).bind(json(&seqs)).bind(shard.0);
-        let update = update.bind(token.0).bind(suspects.below);
+        let update = update.bind(token.0).bind(starts.below);
         let rows: Vec<(i64, u32)> = update.fetch_all(&mut *tx).await?;
         counted.extend(rows.into_iter().map(|(seq, times)| (Seq(seq), times)));
     }

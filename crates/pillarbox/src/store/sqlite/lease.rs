@@ -6,11 +6,13 @@ use sqlx::{Row as _, Sqlite};
 use super::migrate::mode;
 use super::{SqliteStore, sql};
 use crate::clock::micros;
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
-use crate::point::point;
 use crate::pooled::PooledTx;
-use crate::store::{Holding, Join, Lease, MAX_MEMBERS, Member, Origin, Renewal, Take};
+use crate::store::{
+    AcquireShards, Join, Lease, MAX_MEMBERS, Member, OwnedShard, Renewal, ShardOrigin,
+};
 
 /// In one transaction, so that the mode cannot be changed in between.
 pub(super) async fn join(store: &SqliteStore, join: &Join) -> Result<()> {
@@ -44,7 +46,10 @@ pub(super) async fn members(store: &SqliteStore) -> Result<Vec<Member>> {
     Ok(members.into_iter().map(Member::stored).collect())
 }
 
-pub(super) async fn take(store: &SqliteStore, take: &Take) -> Result<Vec<Holding>> {
+pub(super) async fn acquire_shards(
+    store: &SqliteStore,
+    take: &AcquireShards,
+) -> Result<Vec<OwnedShard>> {
     let mut tx = store.begin().await?;
     remove_lapsed(store, &mut tx).await?;
     let entered: bool = sqlx::query_scalar(store.sql(sql::IS_OWNER))
@@ -67,14 +72,14 @@ pub(super) async fn take(store: &SqliteStore, take: &Take) -> Result<Vec<Holding
                 .execute(&mut *tx)
                 .await?;
             let lapsed: bool = row.try_get("lapsed")?;
-            taken.push(Holding {
+            taken.push(OwnedShard {
                 shard: ShardId(shard),
                 epoch: Epoch(epoch + 1),
-                origin: if lapsed { Origin::Lapsed } else { Origin::Free },
+                origin: if lapsed { ShardOrigin::Lapsed } else { ShardOrigin::Free },
             });
         }
     }
-    point!("take.inside"?);
+    crash_point!("take.inside"?);
     tx.commit().await?;
     Ok(taken)
 }
@@ -92,7 +97,7 @@ pub(super) async fn remove_lapsed(store: &SqliteStore, tx: &mut PooledTx<Sqlite>
 pub(super) async fn release(
     store: &SqliteStore,
     owner: &OwnerId,
-    holdings: &[Holding],
+    holdings: &[OwnedShard],
 ) -> Result<u64> {
     let mut tx = store.begin().await?;
     let mut released = 0;
@@ -111,7 +116,7 @@ pub(super) async fn leave(store: &SqliteStore, owner: &OwnerId) -> Result<()> {
     let mut tx = store.begin().await?;
     sqlx::query(store.sql(sql::RELEASE_ALL)).bind(owner.as_str()).execute(&mut *tx).await?;
     sqlx::query(store.sql(sql::REMOVE_OWNER)).bind(owner.as_str()).execute(&mut *tx).await?;
-    point!("leave.inside"?);
+    crash_point!("leave.inside"?);
     tx.commit().await?;
     Ok(())
 }

@@ -4,11 +4,11 @@ use sqlx::{Row as _, Sqlite};
 
 use super::lease::remove_lapsed;
 use super::{SqliteStore, sql};
+use crate::crash_point::crash_point;
 use crate::error::Result;
-use crate::point::point;
 use crate::pooled::PooledTx;
 use crate::store::mode::refuse_living;
-use crate::store::{Layout, Mode, schema};
+use crate::store::{DeliveryMode, OutboxConfig, schema};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_outbox.sql")];
@@ -50,18 +50,18 @@ async fn apply(store: &SqliteStore) -> Result<()> {
     sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *tx).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *tx).await?;
     schema::refuse_newer(done, MIGRATIONS.len())?;
-    point!("migrate.before"?);
+    crash_point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         sqlx::raw_sql(store.sql(migration)).execute(&mut *tx).await?;
-        point!("migrate.inside"?);
+        crash_point!("migrate.inside"?);
         sqlx::query(store.sql(NOTE_VERSION)).bind(version).execute(&mut *tx).await?;
-        point!("migrate.noted"?);
+        crash_point!("migrate.noted"?);
     }
     tx.commit().await?;
     Ok(())
 }
 
-pub(super) async fn layout(store: &SqliteStore) -> Result<Layout> {
+pub(super) async fn layout(store: &SqliteStore) -> Result<OutboxConfig> {
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&store.pool).await?;
     schema::refuse_other(done, MIGRATIONS.len())?;
     let row = sqlx::query(store.sql(sql::LAYOUT)).fetch_one(&store.pool).await?;
@@ -83,7 +83,7 @@ pub(super) async fn mark_seq(store: &SqliteStore) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn configure(store: &SqliteStore, mode: Mode) -> Result<()> {
+pub(super) async fn configure(store: &SqliteStore, mode: DeliveryMode) -> Result<()> {
     let mut tx = store.begin().await?;
     // One that lapsed would renew, and live on in a mode that is not its own.
     remove_lapsed(store, &mut tx).await?;
@@ -99,7 +99,7 @@ pub(super) async fn configure(store: &SqliteStore, mode: Mode) -> Result<()> {
 }
 
 /// The mode, which stays as it is until this transaction has ended.
-pub(super) async fn mode(store: &SqliteStore, tx: &mut PooledTx<Sqlite>) -> Result<Mode> {
+pub(super) async fn mode(store: &SqliteStore, tx: &mut PooledTx<Sqlite>) -> Result<DeliveryMode> {
     let row = sqlx::query(store.sql(sql::MODE)).fetch_one(&mut **tx).await?;
     let (claim, ordered): (String, String) = (row.try_get("claim")?, row.try_get("ordered")?);
     schema::mode(&claim, &ordered)

@@ -8,12 +8,12 @@ use sqlx::{Decode, Encode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _}
 use super::settle::json;
 use super::{SqliteStore, sql};
 use crate::clock::{Timestamp, from_micros};
-use crate::envelope::{BadRow, Row, Sizes};
+use crate::envelope::{InvalidRow, Row, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
 use crate::store::content::{Fit, fill, opened};
 use crate::store::{
-    Before, Content, Heads, HeadsCursor, Pending, Read, ReadHeads, ReadKeys, Status,
+    Content, Heads, HeadsCursor, Pending, Predecessor, Read, ReadHeads, ReadKeys, Status,
 };
 
 pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending>> {
@@ -166,9 +166,9 @@ impl<'r> Columns<'r> {
             is_early: status == Status::New && due_in > Duration::ZERO && lease != STANDS,
             lapsed: lease == LAPSED,
             before: match (state >> 2) & 3 {
-                0 => Before::Nothing,
-                1 => Before::Waiting,
-                _ => Before::Unread,
+                0 => Predecessor::Nothing,
+                1 => Predecessor::Waiting,
+                _ => Predecessor::Unread,
             },
             key: self.text()?.map(Arc::from),
             content: self.content(i32::try_from(state >> 7).unwrap_or(0)),
@@ -181,7 +181,7 @@ impl<'r> Columns<'r> {
         match self.sized_row(event_version) {
             Ok((row, None)) => row.open().into(),
             Ok((row, Some(sizes))) => opened(row, sizes),
-            Err(error) => Content::Invalid(BadRow {
+            Err(error) => Content::Invalid(InvalidRow {
                 event_id: self.row.try_get(event_id).unwrap_or_default(),
                 cause: format!("{error}: {}", error.source_text()),
             }),

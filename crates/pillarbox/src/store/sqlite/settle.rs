@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use sqlx::Sqlite;
 
 use super::{SqliteStore, sql};
+use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
-use crate::point::point;
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
 use crate::store::{Settle, Settled, Status};
@@ -134,7 +134,7 @@ impl<'a> Batch<'a> {
         let failed = self.groups.iter().filter(|(alike, _)| alike.is_failure());
         let failed: Vec<Seq> = failed.flat_map(|(_, rows)| seqs(rows)).copied().collect();
         audit(store, &mut tx, &failed).await?;
-        point!("settle.inside"?);
+        crash_point!("settle.inside"?);
         tx.commit().await?;
         Ok(true)
     }

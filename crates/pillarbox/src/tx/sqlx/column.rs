@@ -8,7 +8,7 @@ use crate::envelope::{Delivery, Envelope, Payload};
 use crate::event::AggregateType;
 use crate::store::Status;
 use crate::table::Tables;
-use crate::tx::{Hot, Insert};
+use crate::tx::{Insert, LocalLease};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
@@ -121,7 +121,9 @@ impl Column {
             Self::Headers => !event.header_map().is_empty(),
             Self::OccurredAt => event.moment().is_some(),
             Self::AvailableAt => event.delivery() != Delivery::AtOnce,
-            Self::LockedBy | Self::LockedUntil | Self::LockToken => is_hot && Hot::takes(event),
+            Self::LockedBy | Self::LockedUntil | Self::LockToken => {
+                is_hot && LocalLease::leases(event)
+            }
             Self::Status => status(event) != Status::New.code(),
             Self::OrderingKey => event.is_ordered(),
             Self::Shard => true,
@@ -143,14 +145,14 @@ mod tests {
         Envelope::new(EventType::new("order.placed").unwrap(), payload)
     }
 
-    fn needed_by(envelopes: &[Envelope], hot: Option<Hot<'_>>) -> Vec<Column> {
+    fn needed_by(envelopes: &[Envelope], hot: Option<LocalLease<'_>>) -> Vec<Column> {
         Column::needed_by(&Insert { tables: &Tables::default(), envelopes, locks: &[], hot })
     }
 
     #[test]
     fn a_lease_is_written_where_an_event_goes_hot() {
         let (owner, length) = (OwnerId::generate(), Duration::from_secs(15));
-        let hot = Some(Hot { owner: &owner, length, keyed: true });
+        let hot = Some(LocalLease { owner: &owner, length, keyed: true });
         let keyed = plain().aggregate("order", "7").unwrap();
 
         assert!(needed_by(&[plain()], hot).contains(&Column::LockToken));

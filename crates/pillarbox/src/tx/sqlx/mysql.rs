@@ -20,7 +20,7 @@ use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
 use crate::pooled::{PooledTx, has_ended};
-use crate::tx::{Accept, Accepted, Hot, Insert, PayloadHash, Place};
+use crate::tx::{Accept, Accepted, Insert, LocalLease, PayloadHash, Place};
 
 /// Stands around a value that must not be null, in the first row: the statement itself fails where
 /// no transaction is open. Only MariaDB reads the inner comment, and only it has that variable. Without autocommit
@@ -223,7 +223,7 @@ async fn lock(connection: &mut MySqlConnection, insert: &Insert<'_>) -> Result<(
 /// At its default isolation, an insert cannot tell what is before an event: the snapshot may be
 /// older than the writer's lock.
 fn without_turns<'a>(insert: &Insert<'a>) -> Insert<'a> {
-    Insert { hot: insert.hot.map(|hot| Hot { keyed: false, ..hot }), ..*insert }
+    Insert { hot: insert.hot.map(|hot| LocalLease { keyed: false, ..hot }), ..*insert }
 }
 
 /// Not from the number that the insert gave: how far apart the others are is the server's secret.

@@ -24,19 +24,20 @@ const COMMIT: Step = Step::Commit { key: 0 };
 /// H6: a row that was read while its writer was about to hand it over is delivered once.
 #[tokio::test(start_paused = true)]
 async fn a_late_hand_over_delivers_nothing_twice() {
-    use Step::{EndRead, HandOver, Mail, Start, StartRead};
+    use Step::{EndRead, HandOver, Message, Start, StartRead};
 
     let (_, running) = walk([HOT, COMMIT, StartRead, EndRead, Start]).await;
     assert!(running.is_empty(), "it is its writer's to hand over");
 
-    let (_, running) = walk([HOT, COMMIT, StartRead, EndRead, HandOver, Mail, Start, Start]).await;
+    let (_, running) =
+        walk([HOT, COMMIT, StartRead, EndRead, HandOver, Message, Start, Start]).await;
     assert_eq!(running, [0]);
 }
 
 /// H6: the next event of the key waits for the one that is about to be handed over.
 #[tokio::test(start_paused = true)]
 async fn a_later_event_waits_for_one_that_is_registered() {
-    use Step::{EndRead, HandOver, Mail, Start, StartRead};
+    use Step::{EndRead, HandOver, Message, Start, StartRead};
     let second = [HOT, COMMIT, COLD, COMMIT, StartRead, EndRead, Start];
 
     let (_, running) = walk(second.clone()).await;
@@ -44,7 +45,7 @@ async fn a_later_event_waits_for_one_that_is_registered() {
 
     let deliver = Step::Deliver { which: 0, outcome: 9 };
     let (_, running) =
-        walk(second.into_iter().chain([HandOver, Mail, Start, deliver, Start])).await;
+        walk(second.into_iter().chain([HandOver, Message, Start, deliver, Start])).await;
     assert_eq!(running, [1]);
 }
 
@@ -52,26 +53,26 @@ async fn a_later_event_waits_for_one_that_is_registered() {
 /// doing in between: the row is an ordinary one.
 #[tokio::test(start_paused = true)]
 async fn a_registration_of_an_earlier_epoch_does_not_count() {
-    use Step::{HandOver, LoseShards, Mail, Start};
+    use Step::{HandOver, LoseShards, Message, Start};
 
-    let (_, running) = walk([HOT, Mail, LoseShards, COMMIT, HandOver, Mail, Start]).await;
+    let (_, running) = walk([HOT, Message, LoseShards, COMMIT, HandOver, Message, Start]).await;
     assert!(running.is_empty(), "registered before the shard was lost");
 
-    let (_, running) = walk([HOT, LoseShards, COMMIT, HandOver, Mail, Start]).await;
+    let (_, running) = walk([HOT, LoseShards, COMMIT, HandOver, Message, Start]).await;
     assert!(running.is_empty(), "told after the shard was taken again");
 }
 
 /// A commit that does not come, and one that was taken back, leave the key to the table.
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_does_not_come_is_not_waited_for() {
-    use Step::{EndRead, HandOver, Mail, Overdue, Start, StartRead};
+    use Step::{EndRead, HandOver, Message, Overdue, Start, StartRead};
     let rollback = Step::Rollback { key: 0 };
 
-    let late = [HOT, Mail, Overdue, COMMIT, StartRead, EndRead, Start, HandOver, Mail, Start];
+    let late = [HOT, Message, Overdue, COMMIT, StartRead, EndRead, Start, HandOver, Message, Start];
     let (_, running) = walk(late).await;
     assert_eq!(running, [0], "read from the table, and not handed over as well");
 
-    let next = [HOT, Mail, rollback, HandOver, COLD, COMMIT, Mail, StartRead, EndRead, Start];
+    let next = [HOT, Message, rollback, HandOver, COLD, COMMIT, Message, StartRead, EndRead, Start];
     let (_, running) = walk(next).await;
     assert_eq!(running, [0]);
 }

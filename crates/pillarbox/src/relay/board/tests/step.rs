@@ -21,7 +21,7 @@ pub(super) enum Step {
     /// The writer that committed or rolled back longest ago tells the relay.
     HandOver,
     /// The relay reads its mail.
-    Mail,
+    Message,
     /// The relay has waited long enough for those that have not committed.
     Overdue,
     StartRead,
@@ -65,7 +65,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (0..KEYS, 1..8_usize, any::<bool>())
             .prop_map(|(key, count, hot)| Step::Emit { key, count, hot }),
         4 => Just(Step::HandOver),
-        3 => Just(Step::Mail),
+        3 => Just(Step::Message),
         1 => Just(Step::Overdue),
         2 => Just(Step::EmitFree),
         4 => (0..KEYS).prop_map(|key| Step::Commit { key }),

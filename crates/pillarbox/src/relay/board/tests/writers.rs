@@ -21,13 +21,13 @@ impl Sim {
         let insert = Insert { tables: &self.tables, envelopes: &envelopes, locks: &[], hot: lease };
         let places = OpenTx::insert(&mut tx, &insert).await.unwrap();
         let lane = self.lane.clone();
-        let pledge = held.map(|held| Pledge::new(lane, held, places, &envelopes));
-        self.open.insert(key, Open { tx, envelopes, pledge });
+        let handover = held.map(|held| Handover::new(lane, held, places, &envelopes));
+        self.open.insert(key, Open { tx, envelopes, handover });
     }
 
     pub(super) fn hand_over(&mut self) {
-        let Some((pledge, committed)) = self.pledged.pop_front() else { return };
-        if committed.is_some_and(|envelopes| !pledge.keep(&envelopes)) {
+        let Some((handover, committed)) = self.pledged.pop_front() else { return };
+        if committed.is_some_and(|envelopes| !handover.keep(&envelopes)) {
             self.board.wake();
         }
     }
@@ -36,20 +36,20 @@ impl Sim {
     pub(super) fn read_mail(&mut self) {
         while let Some(mail) = self.mail.try_next() {
             match mail {
-                Mail::Registered(rows) => {
+                Message::Registered(rows) => {
                     rows.iter().for_each(|row| self.board.register(row, instant()));
                 }
-                Mail::Committed(events) => {
+                Message::Committed(events) => {
                     let mut are_taken = true;
                     events.into_iter().for_each(|event| are_taken &= self.board.commit(event));
                     if !are_taken {
                         self.board.wake();
                     }
                 }
-                Mail::Withdrawn(rows) => {
+                Message::Withdrawn(rows) => {
                     rows.into_iter().for_each(|row| self.board.withdraw(row));
                 }
-                Mail::Leased(_) => unreachable!("events without a key are not written hot here"),
+                Message::Leased(_) => unreachable!("events without a key are not written hot here"),
             }
         }
     }
@@ -64,10 +64,10 @@ impl Sim {
     }
 
     pub(super) fn commit(&mut self, key: usize) {
-        let Some(Open { tx, envelopes, pledge }) = self.open.remove(&key) else { return };
+        let Some(Open { tx, envelopes, handover }) = self.open.remove(&key) else { return };
         tx.commit().unwrap();
         let ids = envelopes.iter().map(|envelope| envelope.event_id().clone());
         self.committed.entry(key).or_default().extend(ids);
-        self.pledged.extend(pledge.map(|pledge| (pledge, Some(envelopes))));
+        self.pledged.extend(handover.map(|handover| (handover, Some(envelopes))));
     }
 }

@@ -1,4 +1,4 @@
-//! Statements of operators and upkeep.
+//! Statements of operators and maintenance.
 
 use super::{alive, event_columns};
 
@@ -29,7 +29,7 @@ select count(*) from {p}outbox_event e force index ({p}outbox_event_ready)
 where e.pending_shard is null and e.status in (3, 4)";
 
 /// Where events are, without a lock: they are locked in order of `seq` then, so that neither
-/// operators nor upkeep wait for each other in a circle.
+/// operators nor maintenance wait for each other in a circle.
 pub(in super::super) const PLACES: &str = "
 select e.seq
 from json_table(?, '$[*]' columns (

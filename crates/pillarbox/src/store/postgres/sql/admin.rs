@@ -1,4 +1,4 @@
-//! Statements of operators and upkeep.
+//! Statements of operators and maintenance.
 
 use super::{alive, event_columns};
 
