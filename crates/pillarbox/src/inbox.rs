@@ -1,4 +1,4 @@
-//! Inbox: the door through which an event has its effect once.
+//! The inbox: records incoming events, so that each has its effect once.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,9 @@ pub const MAX_SOURCE: usize = 128;
 /// Longest id of an incoming event, in characters.
 pub const MAX_INBOX_ID: usize = 255;
 
-/// Notes which events a consumer has taken in, in the consumer's own transaction.
+/// Records which events a consumer has processed, in the consumer's own transaction.
 ///
-/// The note and the effect commit together, so the effect happens exactly once per consumer,
+/// The record and the effect commit together, so the effect happens exactly once per consumer,
 /// source and event id, however often the event arrives.
 ///
 /// # Examples
@@ -49,7 +49,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// The inbox of a consumer. The name is part of every note: keep it stable.
+    /// Creates the inbox of a consumer. The name is part of every record: do not change it.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, longer than 256
@@ -60,35 +60,35 @@ impl Inbox {
         Ok(Self { consumer, tables: Tables::default() })
     }
 
-    /// On the tables whose names begin with this prefix.
+    /// Sets the prefix of the table names.
     #[must_use]
     pub fn prefix(mut self, prefix: TablePrefix) -> Self {
-        self.tables = self.tables.moved(prefix);
+        self.tables = self.tables.with_prefix(prefix);
         self
     }
 
-    /// Behind a pooler in transaction mode; see [`Outbox::pooler`](crate::Outbox::pooler).
+    /// Uses unnamed statements, for a pooler in transaction mode; see [`Outbox::pooler`](crate::Outbox::pooler).
     #[must_use]
     pub fn pooler(mut self) -> Self {
         self.tables = self.tables.pooler();
         self
     }
 
-    /// Notes an event in the transaction and says whether it may have its effect.
+    /// Records an event in the transaction and returns whether it is the first time.
     ///
     /// A second transaction with the same event waits until the first one has ended.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a name breaks its limit;
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a name exceeds its limit;
     /// [`ErrorKind::NoTransaction`](crate::ErrorKind::NoTransaction) on a connection without a
-    /// transaction: a note that commits before its effect would lose the effect.
+    /// transaction: a record that commits before the effect could lose the effect.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the note may or may not be in the transaction: roll it back. A listener
-    /// is dropped at its `delivery_timeout`: begin its transaction with
-    /// [`Outbox::begin`](crate::Outbox::begin), which may be dropped anywhere. One of sqlx's own
-    /// that is dropped while it begins stays open in the pool on PostgreSQL, and what comes next
-    /// over that connection commits or is lost with it.
+    /// If the future is dropped, the record may or may not be in the transaction: roll it back. A
+    /// listener is dropped at its `delivery_timeout`: begin its transaction with
+    /// [`Outbox::begin`](crate::Outbox::begin), which is safe to drop at any point. On PostgreSQL a
+    /// transaction begun by sqlx's own pool that is dropped during its begin stays open in the pool,
+    /// and later statements on that connection become part of it.
     pub async fn accept(
         &self,
         tx: impl Tx,
@@ -99,7 +99,7 @@ impl Inbox {
         self.accept_for(tx, source, event_id, payload_hash, None).await
     }
 
-    /// The same, with the tenant whose event it is on the note.
+    /// Like [`accept`](Self::accept), and stores the event's tenant.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).

@@ -1,20 +1,21 @@
-//! Layers: what happens around every delivery.
+//! Layers: middleware around every delivery.
 //!
-//! A layer is `async fn(Cx, Next) -> Outcome`. [`Relay::layer`](crate::Relay::layer) registers
-//! it; the first one registered is the outermost.
+//! A layer is `async fn(Cx, Next) -> Outcome`. [`Relay::layer`](crate::Relay::layer) adds it; the
+//! layer added first is the outermost.
 //!
-//! - A layer that fails before it runs [`Next`] keeps the listener from being called: its
-//!   [`Failure`] says whether the event is retried, deferred or dead.
-//! - A layer that succeeds without running `Next` makes the event count as delivered.
-//! - Once the listener has answered, its outcome stands: what a layer makes of it is only logged.
-//! - A layer that panics has failed the delivery. All layers together with the listener have
+//! - If a layer fails before it runs [`Next`], the listener is not called. The [`Failure`] decides
+//!   whether the event is retried, deferred or dead.
+//! - If a layer succeeds without running `Next`, the event counts as delivered.
+//! - Once the listener has returned, its outcome is final: a different outcome of a layer is only
+//!   logged.
+//! - A panic in a layer fails the delivery. All layers and the listener together have
 //!   [`delivery_timeout`](crate::RelaySettings::delivery_timeout).
-//! - A layer may wait before it runs `Next`: whether the lease still holds is asked after all of
-//!   them, right before the listener is called. It occupies a worker meanwhile, so the ready ones
-//!   wait for a moment only and then defer the event. Do not run `Next` in another task: the
-//!   relay cannot stop it there.
+//! - A layer may wait before it runs `Next`: the lease is checked after all layers, right before the
+//!   listener is called. A waiting layer occupies a worker, so the provided layers wait only
+//!   briefly and then defer the event. Do not run `Next` in another task: the relay cannot stop it
+//!   there.
 //!
-//! The ready ones that keep count do so per [route](Cx::route).
+//! The provided limits count per [route](Cx::route).
 //!
 //! # Examples
 //! ```
@@ -23,9 +24,9 @@
 //! use pillarbox::{Cx, Listeners, MemoryStore, Relay};
 //!
 //! async fn audit(cx: Cx, next: Next) -> Outcome {
-//!     println!("{} comes", cx.id());
+//!     println!("{}: started", cx.id());
 //!     let outcome = next.run().await;
-//!     println!("{} went {}", cx.id(), if outcome.is_ok() { "well" } else { "wrong" });
+//!     println!("{}: {}", cx.id(), if outcome.is_ok() { "delivered" } else { "failed" });
 //!     outcome
 //! }
 //!
@@ -57,13 +58,13 @@ pub use self::timeout::Timeout;
 use crate::listener::Cx;
 use crate::verdict::Failure;
 
-/// How a delivery went.
+/// The result of a delivery.
 pub type Outcome = Result<(), Failure>;
 
-/// Stands around every delivery.
+/// Middleware around every delivery.
 ///
-/// Implemented by every `async fn(Cx, Next) -> Outcome`; implement it on a struct when there is
-/// state to keep. The [module](self) says what a layer may do.
+/// Implemented by every `async fn(Cx, Next) -> Outcome`; implement it on a struct to keep state.
+/// The [module](self) documents what a layer may do.
 ///
 /// # Examples
 /// ```
@@ -87,7 +88,7 @@ pub type Outcome = Result<(), Failure>;
     note = "a layer is `async fn(Cx, Next) -> Outcome`, or a struct that implements `Layer`"
 )]
 pub trait Layer: Send + Sync + 'static {
-    /// Delivers one event by running `next`, or says why not.
+    /// Delivers one event by running `next`, or returns a failure.
     fn deliver(&self, cx: Cx, next: Next) -> impl Future<Output = Outcome> + Send;
 }
 
@@ -101,26 +102,26 @@ where
     }
 }
 
-/// What is left of a delivery: the layers further in, then the listener.
+/// The rest of a delivery: the inner layers, then the listener.
 pub struct Next {
     layers: Layers,
-    at: usize,
+    index: usize,
     cx: Cx,
-    last: Arc<dyn Last>,
+    endpoint: Arc<dyn Endpoint>,
 }
 
 impl Next {
-    /// Goes on with the delivery.
+    /// Runs the inner layers and the listener.
     ///
     /// # Errors
-    /// What the listener, or a layer further in, reports.
+    /// Returns the failure of the listener or of an inner layer.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the listener is stopped where it was.
+    /// If the future is dropped, the listener's future is dropped as well.
     pub async fn run(mut self) -> Outcome {
         let layers = self.layers.clone();
-        let Some(layer) = layers.0.get(self.at) else { return self.last.call().await };
-        self.at += 1;
+        let Some(layer) = layers.0.get(self.index) else { return self.endpoint.call().await };
+        self.index += 1;
         layer.deliver(self.cx.clone(), self).await
     }
 }
@@ -132,28 +133,28 @@ impl fmt::Debug for Next {
 }
 
 /// The future of a delivery.
-pub(crate) type Delivering<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+pub(crate) type DeliveryFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
-/// What comes after the last layer.
-pub(crate) trait Last: Send + Sync {
-    fn call(self: Arc<Self>) -> Delivering<'static>;
+/// The call of the listener, after the innermost layer.
+pub(crate) trait Endpoint: Send + Sync {
+    fn call(self: Arc<Self>) -> DeliveryFuture<'static>;
 }
 
-/// All layers of a relay, the outermost first.
+/// The layers of a relay, the outermost first.
 #[derive(Clone, Default)]
-pub(crate) struct Layers(Arc<Vec<Arc<dyn AnyLayer>>>);
+pub(crate) struct Layers(Arc<Vec<Arc<dyn ErasedLayer>>>);
 
 impl Layers {
     pub(crate) fn push(&mut self, layer: impl Layer) {
         Arc::make_mut(&mut self.0).push(Arc::new(layer));
     }
 
-    pub(crate) async fn deliver(&self, cx: &Cx, last: Arc<dyn Last>) -> Outcome {
+    pub(crate) async fn deliver(&self, cx: &Cx, endpoint: Arc<dyn Endpoint>) -> Outcome {
         if self.0.is_empty() {
-            return last.call().await;
+            return endpoint.call().await;
         }
         let cx = cx.clone();
-        Next { layers: self.clone(), at: 0, cx, last }.run().await
+        Next { layers: self.clone(), index: 0, cx, endpoint }.run().await
     }
 }
 
@@ -163,18 +164,18 @@ impl fmt::Debug for Layers {
     }
 }
 
-/// A layer whose type was forgotten.
-trait AnyLayer: Send + Sync {
-    fn deliver(&self, cx: Cx, next: Next) -> Delivering<'_>;
+/// A type-erased layer.
+trait ErasedLayer: Send + Sync {
+    fn deliver(&self, cx: Cx, next: Next) -> DeliveryFuture<'_>;
 }
 
-impl<L: Layer> AnyLayer for L {
-    fn deliver(&self, cx: Cx, next: Next) -> Delivering<'_> {
+impl<L: Layer> ErasedLayer for L {
+    fn deliver(&self, cx: Cx, next: Next) -> DeliveryFuture<'_> {
         Box::pin(Layer::deliver(self, cx, next))
     }
 }
 
-/// A duration that a clock can bear: a mistake is told when the layer is made.
+/// Panics if a duration is zero or so long that adding it to the clock could overflow.
 #[track_caller]
 fn checked(what: &str, duration: Duration) -> Duration {
     const YEAR: Duration = Duration::from_secs(366 * 86_400);

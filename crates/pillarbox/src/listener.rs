@@ -1,4 +1,4 @@
-//! Listeners: who hears of which event.
+//! Listeners: the routing of events to the functions that process them.
 
 mod cx;
 mod erased;
@@ -16,20 +16,19 @@ pub(crate) use self::erased::{ErasedListener, Rules};
 use self::erased::{Raw, Typed};
 pub use self::pattern::Pattern;
 pub(crate) use self::routes::Route;
-use self::routes::Table;
+use self::routes::RoutingTable;
 use crate::envelope::Envelope;
 use crate::error::{Error, Result};
 use crate::event::{AggregateType, Event, EventType};
 use crate::verdict::Failure;
 
-/// Reacts to events of one type.
+/// Processes events of one type.
 ///
 /// Implemented by every `async fn(E, Cx) -> Result<(), impl Into<Failure>>`; implement it on a
-/// struct when there is state to keep. `E` is a typed [`Event`], or [`Envelope`] to take the
-/// event as it is.
+/// struct to keep state. `E` is a typed [`Event`], or [`Envelope`] to receive the event undecoded.
 ///
-/// It is called at least once per event: after a crash it may be called again with the same
-/// [`Cx::id`].
+/// A listener is called at least once per event: after a crash it may be called again with the
+/// same [`Cx::id`].
 ///
 /// # Examples
 /// ```
@@ -53,13 +52,13 @@ use crate::verdict::Failure;
 /// # assert_eq!(listeners.len(), 1);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not listen to `{E}`",
+    message = "`{Self}` is not a listener for `{E}`",
     note = "a listener is `async fn(E, Cx) -> Result<(), impl Into<Failure>>`, or a struct that \
-            implements `Listener<E>`; every error type that `Box<dyn Error + Send + Sync>` takes \
-            will do"
+            implements `Listener<E>`; the error can be any type that converts into \
+            `Box<dyn Error + Send + Sync>`"
 )]
 pub trait Listener<E>: Send + Sync + 'static {
-    /// Hears of one event.
+    /// Processes one event.
     fn on_event(&self, event: E, cx: Cx) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
@@ -75,11 +74,12 @@ where
     }
 }
 
-/// The routing table: exactly one listener hears of an event.
+/// The listeners of a relay. Each event is routed to exactly one of them.
 ///
-/// The listener of its pair of aggregate type and event type; else that of the best [`Pattern`]:
-/// one with an aggregate type beats one without, then the longer text before the `*` wins; else
-/// the fallback. Two for the same pair or pattern are refused when the second is registered.
+/// An event goes to the listener of its aggregate type and event type. If there is none, it goes to
+/// the listener of the most specific [`Pattern`]: a pattern with an aggregate type precedes one
+/// without, then the longest text before the `*` wins. If no pattern matches, it goes to the
+/// fallback. Registering a second listener for the same pair or pattern is an error.
 ///
 /// # Examples
 /// ```
@@ -91,37 +91,37 @@ where
 /// }
 ///
 /// let listeners = Listeners::new()
-///     .on_type("order", "order.placed", forward)     // this pair, as it is
-///     .on_pattern("invoice.*", forward)              // every other that begins like this
+///     .on_type("order", "order.placed", forward)     // this pair of names
+///     .on_pattern("invoice.*", forward)              // every event type with this prefix
 ///     .fallback(|_: Envelope, _: Cx| async { Err(Failure::dead("unknown event")) });
 /// # assert_eq!(listeners.len(), 3);
 /// ```
 #[derive(Default)]
 pub struct Listeners {
-    table: Table,
+    table: RoutingTable,
     rules: Rules,
 }
 
 impl Listeners {
-    /// Nobody listens yet.
+    /// Creates an empty set of listeners.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A listener for a typed event.
+    /// Adds a listener for a typed event.
     ///
-    /// It reads the event's own version; older ones come to it through
-    /// [`upcast`](Self::upcast).
+    /// It receives payloads of version [`Event::VERSION`]; older payloads are converted by the
+    /// upcasters added with [`upcast`](Self::upcast).
     ///
     /// # Panics
-    /// When the event has a listener already; see [`try_on`](Self::try_on).
+    /// If the event already has a listener; see [`try_on`](Self::try_on).
     #[must_use]
     #[track_caller]
     pub fn on<E: Event>(self, listener: impl Listener<E>) -> Self {
         self.try_on(listener).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// A listener for a typed event, for callers that register what they do not know.
+    /// Fallible form of [`on`](Self::on).
     ///
     /// # Errors
     /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the event has a
@@ -131,10 +131,10 @@ impl Listeners {
         Ok(self)
     }
 
-    /// A listener for a pair of names, which takes the envelope as it is.
+    /// Adds a listener for an aggregate type and an event type. It receives the envelope.
     ///
     /// # Panics
-    /// When a name breaks its limit or the pair has a listener already; see
+    /// If a name exceeds its limit or the pair already has a listener; see
     /// [`try_on_type`](Self::try_on_type).
     #[must_use]
     #[track_caller]
@@ -148,12 +148,12 @@ impl Listeners {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// A listener for a pair of names, for callers that register what they do not know.
+    /// Fallible form of [`on_type`](Self::on_type).
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a name breaks its limit,
-    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the pair has a listener
-    /// already.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a name exceeds its limit,
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when the pair already has a
+    /// listener.
     pub fn try_on_type(
         mut self,
         aggregate_type: impl TryInto<AggregateType, Error: Into<Error>>,
@@ -166,10 +166,10 @@ impl Listeners {
         Ok(self)
     }
 
-    /// A listener for all events that match, which takes envelopes as they are.
+    /// Adds a listener for all events that match a pattern. It receives the envelope.
     ///
     /// # Panics
-    /// When the pattern is not one, has a listener already, or is `*`; see
+    /// If the pattern is invalid, already has a listener, or is `*`; see
     /// [`try_on_pattern`](Self::try_on_pattern).
     #[must_use]
     #[track_caller]
@@ -181,12 +181,12 @@ impl Listeners {
         self.try_on_pattern(pattern, listener).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// A listener for all events that match, for callers that register what they do not know.
+    /// Fallible form of [`on_pattern`](Self::on_pattern).
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the pattern is not one,
-    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when it has a listener
-    /// already, or is `*`, which is what [`fallback`](Self::fallback) is for.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the pattern is invalid,
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when it already has a
+    /// listener, or is `*`: use [`fallback`](Self::fallback) instead.
     pub fn try_on_pattern(
         mut self,
         pattern: impl TryInto<Pattern, Error: Into<Error>>,
@@ -197,10 +197,10 @@ impl Listeners {
         Ok(self)
     }
 
-    /// A listener for every event that has no other.
+    /// Adds a listener for every event that no other listener matches.
     ///
     /// # Panics
-    /// When there is one already.
+    /// If there already is a fallback.
     #[must_use]
     #[track_caller]
     pub fn fallback(mut self, listener: impl Listener<Envelope>) -> Self {
@@ -210,12 +210,12 @@ impl Listeners {
         self
     }
 
-    /// Turns payloads of version `from` into those of the version after it.
+    /// Adds an upcaster, which converts payloads of version `from` to version `from + 1`.
     ///
-    /// A listener of version 3 takes an event of version 1 through the upcasters from 1 and from
-    /// 2. A missing one, or one that fails, makes the event a dead letter that says which.
-    /// Listeners of raw envelopes take every version as it is. Numbers are read as 64 bit
-    /// integers, else as floats.
+    /// A listener of version 3 receives an event of version 1 through the upcasters from 1 and from
+    /// 2. If one is missing or fails, the event becomes a dead letter whose error names it.
+    /// Listeners of envelopes receive every version unchanged. Numbers are parsed as 64 bit integers
+    /// if possible, otherwise as floats.
     ///
     /// # Examples
     /// ```
@@ -233,7 +233,7 @@ impl Listeners {
     /// }
     ///
     /// fn in_cents(mut order: Value) -> Result<Value, &'static str> {
-    ///     let total = order["total"].as_i64().ok_or("an order without a total")?;
+    ///     let total = order["total"].as_i64().ok_or("the order has no total")?;
     ///     order["total_cents"] = (total * 100).into();
     ///     Ok(order)
     /// }
@@ -243,8 +243,8 @@ impl Listeners {
     /// ```
     ///
     /// # Panics
-    /// When there is an upcaster from this version already, or it is not one before
-    /// [`Event::VERSION`]; see [`try_upcast`](Self::try_upcast).
+    /// If there already is an upcaster from this version, or the version is not between 1 and
+    /// [`Event::VERSION`] - 1; see [`try_upcast`](Self::try_upcast).
     #[must_use]
     #[track_caller]
     pub fn upcast<E: Event, X: Into<Box<dyn StdError + Send + Sync>>>(
@@ -255,11 +255,11 @@ impl Listeners {
         self.try_upcast::<E, X>(from, upcaster).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// An upcaster, for callers that register what they do not know.
+    /// Fallible form of [`upcast`](Self::upcast).
     ///
     /// # Errors
-    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when there is an upcaster
-    /// from this version already, or it is not one before [`Event::VERSION`].
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) when there already is an
+    /// upcaster from this version, or the version is not between 1 and [`Event::VERSION`] - 1.
     pub fn try_upcast<E: Event, X: Into<Box<dyn StdError + Send + Sync>>>(
         mut self,
         from: u32,
@@ -270,30 +270,30 @@ impl Listeners {
         Ok(self)
     }
 
-    /// What becomes of events that nobody here can read yet: a relay's settings say.
+    /// Sets the policy for unroutable events.
     pub(crate) fn unroutable(mut self, policy: Unroutable) -> Self {
         self.rules.unroutable = policy;
         self
     }
 
-    /// How many listeners there are.
+    /// Returns the number of listeners.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether nobody listens.
+    /// Returns whether there are no listeners.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Who hears of this event.
+    /// Returns the route of an event.
     pub(crate) fn route(&self, envelope: &Envelope) -> &Route {
         self.table.best(envelope)
     }
 
-    /// Whether there can be events of more than one route.
-    pub(crate) fn are_for_many(&self) -> bool {
-        self.table.is_for_many()
+    /// Returns whether events can have more than one route.
+    pub(crate) fn has_many_routes(&self) -> bool {
+        self.table.has_many_routes()
     }
 
     pub(crate) fn rules(&self) -> &Rules {

@@ -1,4 +1,4 @@
-//! Emit: the door through which events enter a caller's transaction.
+//! The outbox: writes events into a caller's transaction.
 
 mod hook;
 mod savepoint;
@@ -21,11 +21,11 @@ use crate::table::{TablePrefix, Tables};
 use crate::tx::{Begin, Insert, Tx};
 use crate::wake::Wake;
 
-/// Writes events into transactions. Cheap to clone; give one to every handler.
+/// Writes events into database transactions. Cheap to clone.
 ///
-/// [`Outbox::new`] only writes: a relay elsewhere finds the rows by polling.
-/// [`Relay::outbox`](crate::Relay::outbox) gives one that also wakes the relay of this process,
-/// [`Relay::writer_only`](crate::Relay::writer_only) one for a process without a relay.
+/// An outbox made with [`Outbox::new`] only writes: relays in other processes find the rows by
+/// polling. [`Relay::outbox`](crate::Relay::outbox) returns one that also wakes the relay of this
+/// process, [`Relay::writer_only`](crate::Relay::writer_only) one for a process without a relay.
 ///
 /// # Examples
 /// ```
@@ -53,32 +53,33 @@ pub struct Outbox {
     tables: Tables,
     hooks: Arc<[Arc<dyn Hook>]>,
     wake: Wake,
-    hot: Option<LocalQueue>,
+    local_queue: Option<LocalQueue>,
 }
 
 impl Outbox {
-    /// An outbox on the tables without a prefix.
+    /// Creates an outbox on the tables without a prefix.
     pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn waking(wake: Wake, hot: LocalQueue) -> Self {
-        Self { wake, hot: Some(hot), ..Self::default() }
+    /// Creates the outbox of a process with a relay.
+    pub(crate) fn for_relay(wake: Wake, local_queue: LocalQueue) -> Self {
+        Self { wake, local_queue: Some(local_queue), ..Self::default() }
     }
 
-    /// Where no relay delivers in this process: commits are told to those elsewhere.
-    pub(crate) fn ringing(wake: Wake) -> Self {
+    /// Creates the outbox of a process without a relay; commits notify the relays elsewhere.
+    pub(crate) fn for_writer(wake: Wake) -> Self {
         Self { wake, ..Self::default() }
     }
 
-    /// On the tables whose names begin with this prefix.
+    /// Sets the prefix of the table names.
     #[must_use]
     pub fn prefix(mut self, prefix: TablePrefix) -> Self {
-        self.tables = self.tables.moved(prefix);
+        self.tables = self.tables.with_prefix(prefix);
         self
     }
 
-    /// On the tables of this store, the way that it is reached.
+    /// Uses the table prefix and the pooler mode of this store.
     pub(crate) fn on(self, store: &dyn Store) -> Self {
         let outbox = self.prefix(store.prefix());
         if store.is_pooled() { outbox.pooler() } else { outbox }
@@ -89,17 +90,17 @@ impl Outbox {
         &self.tables
     }
 
-    /// Behind a pooler in transaction mode, such as PgBouncer's: statements have no names.
+    /// Uses unnamed statements, for a connection pooler in transaction mode such as PgBouncer.
     ///
-    /// It costs a round trip more per transaction on PostgreSQL, and changes nothing elsewhere. A
-    /// PgBouncer from 1.21 on that is told `max_prepared_statements` does not need it.
+    /// This costs one more round trip per transaction on PostgreSQL and changes nothing on other
+    /// databases. PgBouncer 1.21 and later does not need it if `max_prepared_statements` is set.
     #[must_use]
     pub fn pooler(mut self) -> Self {
         self.tables = self.tables.pooler();
         self
     }
 
-    /// With a hook that sees, changes or drops events on their way; hooks run in order.
+    /// Adds a hook that inspects, changes or drops events. Hooks run in the order they were added.
     #[must_use]
     pub fn hook(mut self, hook: impl Hook) -> Self {
         let hook: Arc<dyn Hook> = Arc::new(hook);
@@ -107,28 +108,29 @@ impl Outbox {
         self
     }
 
-    /// Tells the relay of this process to look; use it after committing a transaction of your
-    /// own, whose end the outbox does not see.
+    /// Wakes the relay of this process.
+    ///
+    /// Call it after you commit a transaction of your own, which the outbox does not see end.
     pub fn wake(&self) {
         self.wake.now();
     }
 
-    /// Opens a transaction that takes events with it.
+    /// Begins a transaction that can emit events.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the database is out of
-    /// reach.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the database cannot be
+    /// reached.
     ///
     /// # Cancel safety
-    /// A transaction that was half begun is rolled back.
+    /// If the future is dropped, the transaction is rolled back.
     pub async fn begin<B: Begin>(&self, pool: B) -> Result<OutboxTx<B::Tx>> {
         Ok(OutboxTx::new(self.clone(), pool.begin().await?))
     }
 
-    /// Runs a closure in a transaction: commits when it returns `Ok`, else rolls back.
+    /// Runs a closure in a transaction: commits if it returns `Ok`, otherwise rolls back.
     ///
-    /// The closure runs once. A commit whose outcome is unknown is an error of its own and is
-    /// never run again.
+    /// The closure runs once. It is not run again when the outcome of the commit is unknown, which
+    /// is reported as [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown).
     ///
     /// # Examples
     /// ```
@@ -148,10 +150,10 @@ impl Outbox {
     /// ```
     ///
     /// # Errors
-    /// What the closure returned, or what the begin or the commit met.
+    /// Returns the closure's error, or the error of the begin or the commit.
     ///
     /// # Cancel safety
-    /// Dropped before the commit is sent, it rolls back.
+    /// If the future is dropped before the commit is sent, the transaction is rolled back.
     pub async fn transaction<B, F, R, E>(&self, pool: B, work: F) -> Result<R, E>
     where
         B: Begin,
@@ -165,28 +167,29 @@ impl Outbox {
                 Ok(value)
             }
             Err(error) => {
-                // The caller's error matters more than a rollback that the drop repeats anyway.
+                // The caller's error matters more: the drop rolls back as well.
                 if let Err(failed) = tx.rollback().await {
-                    tracing::warn!(error = %failed, "rollback failed, the connection is dropped");
+                    tracing::warn!(error = %failed, "rollback failed, the connection will be closed");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Emits an event into a transaction of the caller's own, at once.
+    /// Emits an event into a transaction that the caller began. The row is inserted immediately.
     ///
-    /// Returns its id, or `None` when a hook dropped it. The outbox does not see such a
-    /// transaction commit: call [`wake`](Self::wake) after it. Without that, the relay looks
-    /// for it after 2, 4, 8 … milliseconds, for two seconds, and finds it later by a poll.
+    /// Returns the event's id, or `None` if a hook dropped it. The outbox does not see such a
+    /// transaction commit: call [`wake`](Self::wake) after it. Otherwise the relay checks for the
+    /// event after 2, 4, 8 … milliseconds for two seconds, and finds it by polling after that.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) before anything is written;
-    /// [`ErrorKind::NoTransaction`](crate::ErrorKind::NoTransaction) on a connection without a
-    /// transaction; [`ErrorKind::Duplicate`](crate::ErrorKind::Duplicate) when the id exists.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a part exceeds its limit; nothing is
+    /// written then. [`ErrorKind::NoTransaction`](crate::ErrorKind::NoTransaction) on a connection
+    /// without a transaction. [`ErrorKind::Duplicate`](crate::ErrorKind::Duplicate) when the id
+    /// exists.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the event may or may not be in the transaction: roll it back.
+    /// If the future is dropped, the event may or may not be in the transaction: roll it back.
     pub async fn emit<E: Event>(&self, tx: impl Tx, event: &E) -> Result<Option<EventId>> {
         self.emit_envelope(tx, Envelope::of(event)?).await
     }
@@ -194,24 +197,24 @@ impl Outbox {
     /// Emits many events in one statement, in order.
     ///
     /// # Errors
-    /// As [`emit`](Self::emit); all of them are checked before one is written.
+    /// As [`emit`](Self::emit). All events are checked before any is written.
     ///
     /// # Cancel safety
     /// As [`emit`](Self::emit).
     pub async fn emit_all<E: Event>(&self, tx: impl Tx, events: &[E]) -> Result<Vec<EventId>> {
         let envelopes = events.iter().map(Envelope::of).collect::<Result<_>>()?;
-        self.write(tx, envelopes, Turn::Any).await
+        self.write(tx, envelopes, KeyLocks::None).await
     }
 
-    /// Emits an event whose place among those of its key is the order of the commits, for writers
-    /// that hold no lock of their own; see [`OutboxTx::emit_ordered`].
+    /// Emits an event and locks its key, so that the events of the key are ordered by commit.
     ///
-    /// The lock on the key is held until the caller's transaction ends. On MySQL and MariaDB there are
-    /// 256 locks for all keys, so that two transactions with two such events each may deadlock although
-    /// their keys differ: the database ends one of them, which can be tried again.
+    /// Use it if the writers of a key hold no common lock of their own; see
+    /// [`OutboxTx::emit_ordered`]. The lock is held until the caller's transaction ends. MySQL and
+    /// MariaDB have 256 locks for all keys: two transactions with two such events each can deadlock
+    /// although their keys differ. The database then ends one of them, which can be retried.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the event has no key; else as
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the event has no key; otherwise as
     /// [`emit`](Self::emit).
     ///
     /// # Cancel safety
@@ -219,10 +222,10 @@ impl Outbox {
     pub async fn emit_ordered<E: Event>(&self, tx: impl Tx, event: &E) -> Result<Option<EventId>> {
         let envelope = Envelope::of(event)?;
         require_key(&envelope)?;
-        Ok(self.write(tx, vec![envelope], Turn::Ordered).await?.pop())
+        Ok(self.write(tx, vec![envelope], KeyLocks::Take).await?.pop())
     }
 
-    /// Emits an envelope into a transaction of the caller's own, at once.
+    /// Emits an envelope into a transaction that the caller began.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
@@ -230,20 +233,20 @@ impl Outbox {
     /// # Cancel safety
     /// As [`emit`](Self::emit).
     pub async fn emit_envelope(&self, tx: impl Tx, envelope: Envelope) -> Result<Option<EventId>> {
-        Ok(self.write(tx, vec![envelope], Turn::Any).await?.pop())
+        Ok(self.write(tx, vec![envelope], KeyLocks::None).await?.pop())
     }
 
     async fn write(
         &self,
         tx: impl Tx,
         envelopes: Vec<Envelope>,
-        turn: Turn,
+        key_locks: KeyLocks,
     ) -> Result<Vec<EventId>> {
         let envelopes = self.prepare(envelopes)?;
         if envelopes.is_empty() {
             return Ok(Vec::new());
         }
-        let keys = envelopes.iter().filter(|_| turn == Turn::Ordered);
+        let keys = envelopes.iter().filter(|_| key_locks == KeyLocks::Take);
         let locks: Vec<String> = keys.filter_map(Envelope::ordering_key).collect();
         let tables = &self.tables;
         crash_point!("emit.own.before"?);
@@ -254,13 +257,14 @@ impl Outbox {
         Ok(envelopes.iter().map(|envelope| envelope.event_id().clone()).collect())
     }
 
-    /// Fills in the context at hand and lets the hooks change or drop events.
+    /// Adds the current context and runs the hooks, which may change or drop events.
     fn prepare(&self, envelopes: Vec<Envelope>) -> Result<Vec<Envelope>> {
         let envelopes = match context::current() {
             None => envelopes,
-            Some(now) => {
-                envelopes.into_iter().map(|envelope| now.fill(envelope)).collect::<Result<_>>()?
-            }
+            Some(context) => envelopes
+                .into_iter()
+                .map(|envelope| context.fill(envelope))
+                .collect::<Result<_>>()?,
         };
         self.hooks.iter().try_fold(envelopes, |envelopes, hook| {
             if envelopes.is_empty() { Ok(envelopes) } else { hook.before_write(envelopes) }
@@ -268,13 +272,13 @@ impl Outbox {
     }
 }
 
-/// Whose turn it is among the writers of a key.
+/// Whether the keys of events are locked before the insert.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// The caller has seen to it.
-    Any,
-    /// That of whoever locks the key first.
-    Ordered,
+enum KeyLocks {
+    /// The caller orders the writers of a key, for example by a row lock.
+    None,
+    /// The insert locks the keys.
+    Take,
 }
 
 fn require_key(envelope: &Envelope) -> Result<()> {
@@ -282,8 +286,8 @@ fn require_key(envelope: &Envelope) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "an event without a key has no order: give `{}` an aggregate id or a key, or emit it with \
-         `emit` (event={})",
+        "`emit_ordered` needs a key: give `{}` an aggregate id or a key, or emit it with `emit` \
+         (event={})",
         envelope.event_type(),
         envelope.event_id()
     );

@@ -183,7 +183,7 @@ impl Relay {
     /// An outbox on the store's tables, whose commits wake this relay.
     pub fn outbox(&self) -> Outbox {
         let (lane, _) = &self.hot;
-        Outbox::waking(self.wake.clone(), lane.clone()).on(&*self.store)
+        Outbox::for_relay(self.wake.clone(), lane.clone()).on(&*self.store)
     }
 
     /// Delivers until `shutdown` is ready, then stops as [`RelayHandle::stop`] does, and says what
@@ -273,7 +273,7 @@ impl Relay {
     fn engine(self, tenure: Arc<Tenure>, layout: OutboxConfig) -> Engine {
         let settings = self.settings;
         let held = Arc::clone(&tenure);
-        let are_many = self.listeners.are_for_many();
+        let are_many = self.listeners.has_many_routes();
         let routes = || Routes::new(settings.workers.get() as usize, are_many);
         let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
         let courier = Arc::new(courier);

@@ -1,4 +1,4 @@
-//! Table names: the only thing that is ever formatted into SQL, so it is a checked type.
+//! Table names, the only values formatted into SQL, as a validated type.
 
 use std::{
     borrow::Cow,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::error::{Error, Result};
 
-/// What the tables' names begin with: `billing_` gives `billing_outbox_event`.
+/// The prefix of all table names: `billing_` gives `billing_outbox_event`.
 ///
 /// # Examples
 /// ```
@@ -26,7 +26,7 @@ impl TablePrefix {
     /// Checks a prefix: up to 24 lowercase letters, digits and underscores, no digit first.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is anything else.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for any other text.
     pub fn new(prefix: impl Into<Cow<'static, str>>) -> Result<Self> {
         let prefix = prefix.into();
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -35,64 +35,64 @@ impl TablePrefix {
             && !prefix.starts_with(|first: char| first.is_ascii_digit());
         if !sound {
             return Err(Error::invalid(format!(
-                "table prefix {prefix:?} may hold up to 24 of a-z, 0-9 and _, and no digit first"
+                "table prefix {prefix:?} must have at most 24 characters of a-z, 0-9 and _, and no leading digit"
             )));
         }
         Ok(Self(prefix))
     }
 
-    /// The prefix as text.
+    /// Returns the prefix as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Renders SQL templates for one prefix, each of them once.
+/// Renders SQL templates for one prefix and caches them.
 #[derive(Clone, Default)]
 pub struct Tables {
     prefix: TablePrefix,
-    /// What `{now}` stands for, where a dialect has no short word for it.
+    /// The SQL expression that replaces `{now}`.
     now: &'static str,
-    /// Behind a pooler: statements have no names.
-    nameless: bool,
+    /// Whether statements are unnamed, as a pooler requires.
+    unnamed: bool,
     rendered: Arc<RwLock<HashMap<&'static str, Arc<str>>>>,
 }
 
 impl Tables {
-    /// The tables whose names begin with `prefix`.
+    /// Creates a renderer for the tables with this prefix.
     pub fn new(prefix: TablePrefix) -> Self {
         Self { prefix, ..Self::default() }
     }
 
-    /// The tables whose names begin with `prefix`, with this expression for every `{now}`.
+    /// Creates a renderer that also replaces `{now}` with this expression.
     #[cfg(feature = "sqlite")]
     pub(crate) fn with_clock(prefix: TablePrefix, now: &'static str) -> Self {
         Self { prefix, now, ..Self::default() }
     }
 
-    /// The same tables behind a pooler, in whose sessions no statement has a name.
+    /// Uses unnamed statements, for a pooler in transaction mode.
     #[must_use]
     pub fn pooler(mut self) -> Self {
-        self.nameless = true;
+        self.unnamed = true;
         self
     }
 
-    /// Whether statements may have names in the server's sessions.
+    /// Returns whether statements may be named (prepared) in the server's sessions.
     pub fn are_statements_named(&self) -> bool {
-        !self.nameless
+        !self.unnamed
     }
 
-    /// The same behind a pooler or not, on the tables whose names begin with `prefix`.
-    pub(crate) fn moved(&self, prefix: TablePrefix) -> Self {
-        Self { prefix, now: self.now, nameless: self.nameless, rendered: Arc::default() }
+    /// The same settings with another prefix.
+    pub(crate) fn with_prefix(&self, prefix: TablePrefix) -> Self {
+        Self { prefix, now: self.now, unnamed: self.unnamed, rendered: Arc::default() }
     }
 
-    /// The prefix of these tables.
+    /// Returns the prefix.
     pub fn prefix(&self) -> &TablePrefix {
         &self.prefix
     }
 
-    /// The template with the prefix in place of every `{p}`.
+    /// Returns the template with every `{p}` replaced by the prefix.
     pub fn render(&self, template: &'static str) -> Arc<str> {
         let known = self.rendered.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(sql) = known.get(template) {

@@ -120,7 +120,7 @@ pub(crate) async fn a_payload_that_does_not_decode_is_dead_with_its_cause(place:
 
     let event = place.event_with(&ids[0], Status::Dead).await;
     let error = event.last_error.unwrap();
-    assert_eq!(error, "the payload does not decode (Data, line 1, column 1)");
+    assert_eq!(error, "the payload cannot be decoded (Data, line 1, column 1)");
     assert_eq!(event.attempts, 1);
     handle.stop().await.unwrap();
 }
@@ -132,7 +132,8 @@ pub(crate) async fn a_version_nobody_reads_is_dead_with_its_cause(place: &Place)
     let ids = place.commit(&pillarbox::Outbox::new(), vec![free(1)]).await;
 
     let event = place.event_with(&ids[0], Status::Dead).await;
-    let cause = "event version is 1, the listener reads 2, and there is no upcaster from 1 to 2";
+    let cause =
+        "event version is 1, the listener supports 2, and no upcaster from 1 to 2 is registered";
     assert_eq!(event.last_error.as_deref(), Some(cause));
     handle.stop().await.unwrap();
 }

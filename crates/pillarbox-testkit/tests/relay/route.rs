@@ -102,7 +102,7 @@ pub(crate) async fn a_newer_version_is_dead_and_says_so(place: &Place) {
     let ids = place.commit(&outbox, vec![free(1).version(4).unwrap()]).await;
 
     let event = place.event_with(&ids[0], Status::Dead).await;
-    let cause = "event version is 4, newer than 3, the latest that the listener reads";
+    let cause = "event version is 4, newer than 3, the latest that the listener supports";
     assert_eq!(event.last_error.as_deref(), Some(cause));
     handle.stop().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The circuit breaker: leave a route alone that only fails.
+//! The circuit breaker: stops delivering to a route that keeps failing.
 
 use std::{
     num::NonZeroU32,
@@ -13,16 +13,18 @@ use super::route::PerRoute;
 use super::{Layer, Next, Outcome, checked};
 use crate::clock::instant;
 use crate::listener::Cx;
-use crate::verdict::{Failure, Next as Asked};
+use crate::verdict::{Failure, Next as Action};
 
-/// Leaves a route alone that fails again and again, and looks now and then whether it is mended.
+/// Stops delivering to a route that keeps failing, and probes it periodically.
 ///
-/// After so many failures in a row the circuit of that route opens: its events are deferred, and
-/// no attempt is counted. After the cool-down one event is let through as a probe. Its success
-/// closes the circuit, its failure, which counts as its attempt, opens it for another cool-down.
+/// After a number of consecutive failures the circuit of the route opens: its events are deferred,
+/// without counting attempts. After the cool-down one event is delivered as a probe. If it succeeds,
+/// the circuit closes. If it fails, which counts as an attempt, the circuit stays open for another
+/// cool-down.
 ///
-/// Retries, timeouts and panics are failures. Deferrals and dead letters are neither failure nor
-/// success: the one says *not now*, the other that the event, not the route, is wrong.
+/// Retries, timeouts and panics count as failures. Deferrals and dead letters count as neither
+/// failure nor success: a deferral only means *not now*, and a dead letter means that the event is
+/// wrong, not the route.
 ///
 /// # Examples
 /// ```
@@ -35,33 +37,34 @@ use crate::verdict::{Failure, Next as Asked};
 /// ```
 #[derive(Debug)]
 pub struct CircuitBreaker {
-    rule: Rule,
+    settings: Settings,
     routes: PerRoute<Mutex<Circuit>>,
 }
 
 impl CircuitBreaker {
-    /// Opens after this many failures in a row, for this long.
+    /// Creates a breaker that opens after this many consecutive failures, for `cool_down`.
     ///
     /// # Panics
-    /// When the cool-down is zero or longer than a year.
+    /// If the cool-down is zero or longer than a year.
     #[track_caller]
     pub fn new(failures: NonZeroU32, cool_down: Duration) -> Self {
         let cool_down = checked("the cool-down", cool_down);
-        Self { rule: Rule { failures: failures.get(), cool_down }, routes: PerRoute::new() }
+        Self { settings: Settings { failures: failures.get(), cool_down }, routes: PerRoute::new() }
     }
 }
 
 impl Layer for CircuitBreaker {
     async fn deliver(&self, cx: Cx, next: Next) -> Outcome {
         let circuit = self.routes.of(&cx, Mutex::default);
-        let admitted = lock(&circuit).admit(self.rule, instant());
-        let era = match admitted {
-            Ok(era) => era,
+        let admitted = lock(&circuit).admit(self.settings, instant());
+        let generation = match admitted {
+            Ok(generation) => generation,
             Err(wait) => return Err(Failure::defer(wait, "the circuit of its route is open")),
         };
-        let mut watch = Watch { circuit, rule: self.rule, era, cx, report: Report::Failed };
+        let settings = self.settings;
+        let mut guard = ReportOnDrop { circuit, settings, generation, cx, report: Report::Failure };
         let outcome = next.run().await;
-        watch.report = Report::of(&outcome);
+        guard.report = Report::of(&outcome);
         outcome
     }
 }
@@ -71,43 +74,45 @@ fn lock(circuit: &Mutex<Circuit>) -> MutexGuard<'_, Circuit> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Rule {
+struct Settings {
     failures: u32,
     cool_down: Duration,
 }
 
-/// What a delivery says about its route.
+/// What the outcome of a delivery means for its route.
 #[derive(Clone, Copy)]
 enum Report {
-    Fine,
-    Failed,
-    Nothing,
+    Success,
+    Failure,
+    Neutral,
 }
 
 impl Report {
     fn of(outcome: &Outcome) -> Self {
         match outcome.as_ref().map_err(Failure::next) {
-            Ok(()) => Self::Fine,
-            Err(Asked::Retry | Asked::RetryAfter(_)) => Self::Failed,
-            Err(Asked::Defer(_) | Asked::Dead) => Self::Nothing,
+            Ok(()) => Self::Success,
+            Err(Action::Retry | Action::RetryAfter(_)) => Self::Failure,
+            Err(Action::Defer(_) | Action::Dead) => Self::Neutral,
         }
     }
 }
 
-/// Reports when the delivery ends; one that is dropped or panics has failed.
-struct Watch {
+/// Reports the outcome when the delivery ends. A delivery that is dropped or panics has failed.
+struct ReportOnDrop {
     circuit: Arc<Mutex<Circuit>>,
-    rule: Rule,
-    era: u64,
+    settings: Settings,
+    generation: u64,
     cx: Cx,
     report: Report,
 }
 
-impl Drop for Watch {
+impl Drop for ReportOnDrop {
     fn drop(&mut self) {
         let (route, mut circuit) = (self.cx.route(), lock(&self.circuit));
-        match circuit.report(self.rule, self.era, self.report, instant()) {
-            Some(Change::Opened) => warn!(route, "circuit opened, its events are deferred"),
+        match circuit.report(self.settings, self.generation, self.report, instant()) {
+            Some(Change::Opened) => {
+                warn!(route, "circuit opened, events of this route are deferred")
+            }
             Some(Change::Closed) => info!(route, "circuit closed"),
             None => {}
         }
@@ -118,8 +123,8 @@ impl Drop for Watch {
 #[derive(Default)]
 struct Circuit {
     state: State,
-    /// Counts the changes of state: what began before the last one says nothing about now.
-    era: u64,
+    /// The number of state changes. Deliveries that started before the last one are not counted.
+    generation: u64,
 }
 
 enum State {
@@ -139,57 +144,63 @@ enum Change {
     Closed,
 }
 
-/// Nobody waits longer for a probe to end, which usually takes no time at all.
-const PROBE: Duration = Duration::from_secs(1);
+/// The longest deferral of an event while a probe is running.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 impl Circuit {
-    /// The era to report for, or how long to wait.
-    fn admit(&mut self, rule: Rule, now: Instant) -> Result<u64, Duration> {
+    /// Returns the generation to report for, or how long to wait.
+    fn admit(&mut self, settings: Settings, now: Instant) -> Result<u64, Duration> {
         match self.state {
-            State::Closed { .. } => Ok(self.era),
-            State::Probing => Err(rule.cool_down.min(PROBE)),
+            State::Closed { .. } => Ok(self.generation),
+            State::Probing => Err(settings.cool_down.min(PROBE_WAIT)),
             State::Open { until } if until > now => Err(until - now),
             State::Open { .. } => {
-                self.become_state(State::Probing);
-                Ok(self.era)
+                self.set_state(State::Probing);
+                Ok(self.generation)
             }
         }
     }
 
-    fn report(&mut self, rule: Rule, era: u64, report: Report, now: Instant) -> Option<Change> {
-        if era != self.era {
+    fn report(
+        &mut self,
+        settings: Settings,
+        generation: u64,
+        report: Report,
+        now: Instant,
+    ) -> Option<Change> {
+        if generation != self.generation {
             return None;
         }
         match (&mut self.state, report) {
-            (State::Closed { failures }, Report::Fine) => *failures = 0,
-            (State::Closed { failures }, Report::Failed) => {
+            (State::Closed { failures }, Report::Success) => *failures = 0,
+            (State::Closed { failures }, Report::Failure) => {
                 *failures += 1;
-                if *failures >= rule.failures {
-                    return Some(self.open_until(now + rule.cool_down));
+                if *failures >= settings.failures {
+                    return Some(self.open_until(now + settings.cool_down));
                 }
             }
-            (State::Probing, Report::Fine) => {
-                self.become_state(State::default());
+            (State::Probing, Report::Success) => {
+                self.set_state(State::default());
                 return Some(Change::Closed);
             }
-            (State::Probing, Report::Failed) => {
-                return Some(self.open_until(now + rule.cool_down));
+            (State::Probing, Report::Failure) => {
+                return Some(self.open_until(now + settings.cool_down));
             }
             // The next event is the probe.
-            (State::Probing, Report::Nothing) => self.become_state(State::Open { until: now }),
-            (State::Closed { .. }, Report::Nothing) | (State::Open { .. }, _) => {}
+            (State::Probing, Report::Neutral) => self.set_state(State::Open { until: now }),
+            (State::Closed { .. }, Report::Neutral) | (State::Open { .. }, _) => {}
         }
         None
     }
 
     fn open_until(&mut self, until: Instant) -> Change {
-        self.become_state(State::Open { until });
+        self.set_state(State::Open { until });
         Change::Opened
     }
 
-    fn become_state(&mut self, state: State) {
+    fn set_state(&mut self, state: State) {
         self.state = state;
-        self.era += 1;
+        self.generation += 1;
     }
 }
 
@@ -211,7 +222,7 @@ mod tests {
         std::future::pending()
     }
 
-    async fn wait_of(breaker: &Around, route: &str) -> Asked {
+    async fn wait_of(breaker: &Around, route: &str) -> Action {
         breaker.deliver(route, not_called).await.unwrap_err().next()
     }
 
@@ -223,12 +234,12 @@ mod tests {
             breaker.deliver("a", failing).await.unwrap_err();
         }
 
-        assert_eq!(wait_of(&breaker, "a").await, Asked::Defer(10 * SECOND));
+        assert_eq!(wait_of(&breaker, "a").await, Action::Defer(10 * SECOND));
         assert!(breaker.deliver("b", fine).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_success_between_starts_the_count_again() {
+    async fn a_success_resets_the_count() {
         let breaker = breaker(2);
 
         breaker.deliver("a", failing).await.unwrap_err();
@@ -239,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_probe_at_a_time_decides() {
+    async fn only_one_probe_runs_at_a_time() {
         let breaker = breaker(1);
         breaker.deliver("a", failing).await.unwrap_err();
         tokio::time::advance(10 * SECOND).await;
@@ -253,7 +264,7 @@ mod tests {
         );
 
         assert!(probe.is_ok());
-        assert_eq!(other.unwrap_err().next(), Asked::Defer(PROBE));
+        assert_eq!(other.unwrap_err().next(), Action::Defer(PROBE_WAIT));
         assert!(breaker.deliver("a", fine).await.is_ok(), "closed again");
     }
 
@@ -265,7 +276,7 @@ mod tests {
 
         breaker.deliver("a", failing).await.unwrap_err();
 
-        assert_eq!(wait_of(&breaker, "a").await, Asked::Defer(10 * SECOND));
+        assert_eq!(wait_of(&breaker, "a").await, Action::Defer(10 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
@@ -277,11 +288,15 @@ mod tests {
         let cut = tokio::time::timeout(SECOND, breaker.deliver("a", stuck)).await;
 
         assert!(cut.is_err());
-        assert_eq!(wait_of(&breaker, "a").await, Asked::Defer(10 * SECOND), "and probes no more");
+        assert_eq!(
+            wait_of(&breaker, "a").await,
+            Action::Defer(10 * SECOND),
+            "and the probe is over"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_says_nothing_leaves_it_to_the_next() {
+    async fn after_a_neutral_probe_the_next_event_is_the_probe() {
         let breaker = breaker(1);
         breaker.deliver("a", failing).await.unwrap_err();
         tokio::time::advance(10 * SECOND).await;
@@ -302,9 +317,9 @@ mod tests {
         assert!(breaker.deliver("a", fine).await.is_ok());
     }
 
-    /// It began before the circuit opened, and knows nothing of how the route is now.
+    /// A delivery that started before the circuit opened says nothing about the route now.
     #[tokio::test(start_paused = true)]
-    async fn a_late_success_decides_for_no_probe() {
+    async fn a_success_of_a_delivery_from_before_the_opening_is_ignored() {
         let breaker = breaker(1);
         let after = |seconds: u32, outcome: fn(Cx) -> std::future::Ready<Outcome>| {
             move |cx: Cx| async move {
@@ -327,7 +342,7 @@ mod tests {
         let (late, (probe, meanwhile)) = tokio::join!(late, rest);
 
         assert!(late.is_ok() && probe.is_err());
-        assert_eq!(meanwhile, Asked::Defer(PROBE), "the probe is still under way");
-        assert_eq!(wait_of(&breaker, "a").await, Asked::Defer(10 * SECOND));
+        assert_eq!(meanwhile, Action::Defer(PROBE_WAIT), "the probe is still running");
+        assert_eq!(wait_of(&breaker, "a").await, Action::Defer(10 * SECOND));
     }
 }

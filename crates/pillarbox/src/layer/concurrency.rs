@@ -1,4 +1,4 @@
-//! Only so many deliveries of a route at a time.
+//! Limits the number of concurrent deliveries per route.
 
 use std::{
     num::NonZeroU32,
@@ -9,17 +9,17 @@ use std::{
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::route::{PerRoute, Turns};
+use super::route::{DEFAULT_MAX_WAIT, DeferralSchedule, PerRoute};
 use super::{Layer, Next, Outcome};
 use crate::clock::instant;
 use crate::listener::Cx;
 use crate::verdict::Failure;
 
-/// Lets only so many deliveries of a route run at a time, in this relay.
+/// Limits how many deliveries of a route run concurrently in this relay.
 ///
-/// An event that finds no place waits for one as long as `patience` says; then it is deferred,
-/// and no attempt is counted. Deferred events come again one after the other, as quickly as
-/// places became free of late.
+/// An event waits up to [`patience`](Self::patience) for a permit. Then it is deferred, without
+/// counting an attempt. Deferred events are delivered again one after the other, at the rate at which
+/// permits were released recently.
 ///
 /// # Examples
 /// ```
@@ -32,92 +32,92 @@ use crate::verdict::Failure;
 /// ```
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
-    most: NonZeroU32,
-    patience: Duration,
-    routes: PerRoute<Places>,
+    limit: NonZeroU32,
+    max_wait: Duration,
+    routes: PerRoute<RouteLimit>,
 }
 
 impl ConcurrencyLimit {
-    /// At most this many of each route.
-    pub fn new(most: NonZeroU32) -> Self {
-        Self { most, patience: PATIENCE, routes: PerRoute::new() }
+    /// Creates a limit of this many concurrent deliveries per route.
+    pub fn new(limit: NonZeroU32) -> Self {
+        Self { limit, max_wait: DEFAULT_MAX_WAIT, routes: PerRoute::new() }
     }
 
-    /// How long an event waits for a place before it is deferred.
+    /// Sets how long an event waits for a permit before it is deferred.
     ///
-    /// It occupies one of its route's workers meanwhile, of which a relay leaves some to other routes;
-    /// a deferral is a write. Keep it below `delivery_timeout`. Defaults to 250 ms.
+    /// A waiting event occupies a worker; a deferral is a write. Keep it below `delivery_timeout`.
+    /// Defaults to 250 ms.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.max_wait = patience;
         self
     }
 }
 
-/// Longer than most listeners take, shorter than a delivery may.
-pub(super) const PATIENCE: Duration = Duration::from_millis(250);
-
-/// How long a place is held, as long as none was free again.
-const HELD: Duration = Duration::from_millis(50);
+/// The assumed duration of a delivery before the first one has ended.
+const INITIAL_DURATION: Duration = Duration::from_millis(50);
 
 impl Layer for ConcurrencyLimit {
     async fn deliver(&self, cx: Cx, next: Next) -> Outcome {
-        let places = self.routes.of(&cx, || Places::new(self.most));
-        let Some(_place) = places.enter(self.patience).await else {
-            let (wait, most) = (places.put_off(instant()), self.most);
-            return Err(Failure::defer(wait, format!("{most} of its route are under way")));
+        let route = self.routes.of(&cx, || RouteLimit::new(self.limit));
+        let Some(_permit) = route.acquire(self.max_wait).await else {
+            let (wait, limit) = (route.defer(instant()), self.limit);
+            let cause = format!("the concurrency limit of its route is reached (limit={limit})");
+            return Err(Failure::defer(wait, cause));
         };
         next.run().await
     }
 }
 
-/// The places of one route.
-struct Places {
-    most: u32,
-    free: Semaphore,
-    pace: Mutex<Pace>,
+/// The limit of one route.
+struct RouteLimit {
+    limit: u32,
+    permits: Semaphore,
+    deferrals: Mutex<Deferrals>,
 }
 
-struct Pace {
-    /// How long the last place was held.
-    held: Duration,
-    turns: Turns,
+struct Deferrals {
+    /// How long the last delivery took.
+    last_duration: Duration,
+    schedule: DeferralSchedule,
 }
 
-impl Places {
-    fn new(most: NonZeroU32) -> Self {
-        let most = most.get();
-        let pace = Pace { held: HELD, turns: Turns::default() };
-        let free = Semaphore::new(most as usize);
-        Self { most, free, pace: Mutex::new(pace) }
+impl RouteLimit {
+    fn new(limit: NonZeroU32) -> Self {
+        let limit = limit.get();
+        let deferrals = Mutex::new(Deferrals {
+            last_duration: INITIAL_DURATION,
+            schedule: DeferralSchedule::default(),
+        });
+        Self { limit, permits: Semaphore::new(limit as usize), deferrals }
     }
 
-    async fn enter(&self, patience: Duration) -> Option<Place<'_>> {
-        let permit = tokio::time::timeout(patience, self.free.acquire()).await.ok()?.ok()?;
-        Some(Place { places: self, since: instant(), _permit: permit })
+    async fn acquire(&self, max_wait: Duration) -> Option<Permit<'_>> {
+        let permit = tokio::time::timeout(max_wait, self.permits.acquire()).await.ok()?.ok()?;
+        Some(Permit { route: self, since: instant(), _permit: permit })
     }
 
-    fn put_off(&self, now: Instant) -> Duration {
-        let mut pace = self.pace();
-        let spacing = pace.held / self.most;
-        pace.turns.next(now, spacing, spacing)
+    fn defer(&self, now: Instant) -> Duration {
+        let mut deferrals = self.deferrals();
+        let spacing = deferrals.last_duration / self.limit;
+        deferrals.schedule.next(now, spacing, spacing)
     }
 
-    fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deferrals(&self) -> MutexGuard<'_, Deferrals> {
+        self.deferrals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One delivery under way; its place is free again when it ends, however it ends.
-struct Place<'a> {
-    places: &'a Places,
+/// The permit of a running delivery, released when it is dropped.
+struct Permit<'a> {
+    route: &'a RouteLimit,
     since: Instant,
     _permit: SemaphorePermit<'a>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.places.pace().held = instant() - self.since;
+        self.route.deferrals().last_duration = instant() - self.since;
     }
 }
 
@@ -125,11 +125,11 @@ impl Drop for Place<'_> {
 mod tests {
     use super::*;
     use crate::layer::tests::{Around, SECOND};
-    use crate::verdict::Next as Asked;
+    use crate::verdict::Next as Action;
 
-    fn limit(most: u32, patience: Duration) -> Around {
-        let most = NonZeroU32::new(most).unwrap();
-        Around::layer(ConcurrencyLimit::new(most).patience(patience))
+    fn limit(limit: u32, max_wait: Duration) -> Around {
+        let limit = NonZeroU32::new(limit).unwrap();
+        Around::layer(ConcurrencyLimit::new(limit).patience(max_wait))
     }
 
     async fn slow(_: Cx) -> Outcome {
@@ -138,18 +138,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_one_waits_for_a_place_and_gets_it() {
+    async fn an_event_over_the_limit_waits_for_a_permit() {
         let limit = limit(1, 5 * SECOND);
-        let began = instant();
+        let start = instant();
 
         let (first, second) = tokio::join!(limit.deliver("a", slow), limit.deliver("a", slow));
 
         assert!(first.is_ok() && second.is_ok());
-        assert_eq!(instant() - began, 2 * SECOND, "one after the other");
+        assert_eq!(instant() - start, 2 * SECOND, "one after the other");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_too_long_is_deferred() {
+    async fn an_event_that_waits_too_long_is_deferred() {
         let limit = limit(1, SECOND / 2);
 
         let (first, second, third) = tokio::join!(
@@ -159,23 +159,27 @@ mod tests {
         );
 
         assert!(first.is_ok());
-        assert_eq!(second.unwrap_err().next(), Asked::Defer(HELD));
-        assert_eq!(third.unwrap_err().next(), Asked::Defer(2 * HELD), "one after the other");
+        assert_eq!(second.unwrap_err().next(), Action::Defer(INITIAL_DURATION));
+        assert_eq!(
+            third.unwrap_err().next(),
+            Action::Defer(2 * INITIAL_DURATION),
+            "one after the other"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_route_has_places_of_its_own() {
+    async fn each_route_has_its_own_permits() {
         let limit = limit(1, SECOND / 2);
-        let began = instant();
+        let start = instant();
 
         let (first, second) = tokio::join!(limit.deliver("a", slow), limit.deliver("b", slow));
 
         assert!(first.is_ok() && second.is_ok());
-        assert_eq!(instant() - began, SECOND);
+        assert_eq!(instant() - start, SECOND);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_delivery_that_is_dropped_leaves_its_place() {
+    async fn a_dropped_delivery_releases_its_permit() {
         let limit = limit(1, SECOND / 2);
 
         let cut = tokio::time::timeout(SECOND / 4, limit.deliver("a", slow)).await;

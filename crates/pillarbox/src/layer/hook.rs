@@ -1,4 +1,4 @@
-//! Small layers made of a function: before, after, and only for some events.
+//! Layers made from a function, and layers for matching events only.
 
 use tracing::warn;
 
@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::listener::{Cx, Pattern};
 use crate::verdict::{ErrorText, Failure};
 
-/// A layer that runs a hook before the listener; its failure keeps the listener from being called.
+/// Creates a layer that runs a hook before the listener. If the hook fails, the listener is not
+/// called.
 ///
 /// # Examples
 /// ```
@@ -28,12 +29,12 @@ where
     Fut: Future<Output = Result<(), X>> + Send,
     X: Into<Failure> + Send + 'static,
 {
-    Predecessor(hook)
+    Before(hook)
 }
 
-struct Predecessor<F>(F);
+struct Before<F>(F);
 
-impl<F, Fut, X> Layer for Predecessor<F>
+impl<F, Fut, X> Layer for Before<F>
 where
     F: Fn(Cx) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), X>> + Send,
@@ -45,20 +46,21 @@ where
     }
 }
 
-/// A layer that runs a hook after the listener, told how it went; its failure is only logged.
+/// Creates a layer that runs a hook after the listener, with the outcome of the delivery. A failure
+/// of the hook is only logged.
 ///
-/// The hook runs before the verdict is written, so the event may still come again. It is also
-/// told of failures of the layers further in.
+/// The hook runs before the verdict is written, so the event may still be delivered again. It also
+/// receives failures of inner layers.
 ///
 /// # Examples
 /// ```
 /// use pillarbox::{Cx, ErrorText, Failure, layer};
 ///
-/// let tell = layer::after(|cx: Cx, outcome: Result<(), ErrorText>| async move {
+/// let log = layer::after(|cx: Cx, outcome: Result<(), ErrorText>| async move {
 ///     println!("{}: {:?}", cx.id(), outcome.err());
 ///     Ok::<_, Failure>(())
 /// });
-/// # let _ = pillarbox::Relay::new(pillarbox::MemoryStore::new(), pillarbox::Listeners::new()).layer(tell);
+/// # let _ = pillarbox::Relay::new(pillarbox::MemoryStore::new(), pillarbox::Listeners::new()).layer(log);
 /// ```
 pub fn after<F, Fut, X>(hook: F) -> impl Layer
 where
@@ -79,19 +81,19 @@ where
 {
     async fn deliver(&self, cx: Cx, next: Next) -> Outcome {
         let outcome = next.run().await;
-        let told = match &outcome {
+        let result = match &outcome {
             Ok(()) => Ok(()),
             Err(failure) => Err(ErrorText::new(&failure.to_string())),
         };
         let event_id = cx.id().clone();
-        if let Err(failure) = (self.0)(cx, told).await.map_err(Into::into) {
-            warn!(%event_id, error = %failure, "a hook after the listener failed");
+        if let Err(failure) = (self.0)(cx, result).await.map_err(Into::into) {
+            warn!(%event_id, error = %failure, "an `after` hook failed, the delivery is not affected");
         }
         outcome
     }
 }
 
-/// A layer for the events that match; the others pass it by.
+/// Creates a layer that applies `layer` to the events that match a pattern, and no others.
 ///
 /// # Examples
 /// ```
@@ -104,7 +106,7 @@ where
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the pattern is not one.
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the pattern is invalid.
 pub fn only<L: Layer>(
     pattern: impl TryInto<Pattern, Error: Into<Error>>,
     layer: L,

@@ -1,4 +1,4 @@
-//! What layers keep per route.
+//! State that layers keep per route.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::listener::Cx;
 
-/// One state for each route; bounded, as there are no more routes than listeners.
+/// One state per route. It is bounded, because there are no more routes than listeners.
 pub(super) struct PerRoute<S>(Mutex<HashMap<Arc<str>, Arc<S>>>);
 
 impl<S> PerRoute<S> {
@@ -37,25 +37,30 @@ impl<S> fmt::Debug for PerRoute<S> {
     }
 }
 
-/// Nobody is put off for longer at a time.
-const LONGEST: Duration = Duration::from_secs(30);
+/// The default of how long an event may wait in a limit: longer than most listeners take, shorter
+/// than the default delivery timeout.
+pub(super) const DEFAULT_MAX_WAIT: Duration = Duration::from_millis(250);
 
-/// When the events that were put off come again: one after the other.
+/// The longest deferral.
+const MAX_DEFERRAL: Duration = Duration::from_secs(30);
+
+/// Spaces out the events that a limit defers.
 ///
-/// Coming all at once, all but one would only be put off again, and each time is a write.
+/// If all of them were due at the same time, all but one would be deferred again, and each deferral
+/// is a write.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct DeferralSchedule {
     last: Option<Instant>,
 }
 
-impl Turns {
-    /// The wait of one more event: at least `wait`, and `spacing` behind the one before.
+impl DeferralSchedule {
+    /// Returns the delay of the next event: at least `wait`, and `spacing` after the previous event.
     pub(super) fn next(&mut self, now: Instant, wait: Duration, spacing: Duration) -> Duration {
-        let earliest = now + wait.min(LONGEST);
-        let turn = self.last.map_or(earliest, |last| (last + spacing).max(earliest));
-        let turn = turn.min(now + LONGEST);
-        self.last = Some(turn);
-        turn - now
+        let earliest = now + wait.min(MAX_DEFERRAL);
+        let due = self.last.map_or(earliest, |last| (last + spacing).max(earliest));
+        let due = due.min(now + MAX_DEFERRAL);
+        self.last = Some(due);
+        due - now
     }
 }
 
@@ -65,15 +70,15 @@ mod tests {
     use crate::clock::instant;
 
     #[tokio::test(start_paused = true)]
-    async fn turns_come_one_after_the_other_and_never_too_late() {
-        let (mut turns, now) = (Turns::default(), instant());
+    async fn deferrals_are_spaced_and_bounded() {
+        let (mut schedule, now) = (DeferralSchedule::default(), instant());
         let second = Duration::from_secs(1);
-        let mut next = |wait| turns.next(now, wait, second);
+        let mut next = |wait| schedule.next(now, wait, second);
 
         assert_eq!(next(second), second);
         assert_eq!(next(second), 2 * second);
         assert_eq!(next(9 * second), 9 * second);
         let waits: Vec<_> = (0..40).map(|_| next(second)).collect();
-        assert_eq!(waits.last(), Some(&LONGEST));
+        assert_eq!(waits.last(), Some(&MAX_DEFERRAL));
     }
 }

@@ -1,17 +1,16 @@
-//! A span around every delivery, in the trace of whoever emitted the event.
+//! A tracing span around every delivery, with the trace context of the event.
 
 use tracing::{Instrument, field::Empty, info_span};
 
 use super::{Layer, Next, Outcome};
 use crate::listener::Cx;
-use crate::verdict::Next as Asked;
+use crate::verdict::Next as Action;
 
-/// Puts every delivery into a `tracing` span named `deliver`.
+/// Creates a `tracing` span named `deliver` around every delivery.
 ///
-/// Its fields are `event_id`, `event_type`, `route`, `attempt`, `outcome`, and from the W3C
-/// trace context that the event carries `trace_id` and `parent_id`. A bridge to OpenTelemetry
-/// that wants a parent set finds the span as the current one in a layer registered after this
-/// one, and the trace context in [`Cx::context`].
+/// Its fields are `event_id`, `event_type`, `route`, `attempt` and `outcome`, and from the event's
+/// W3C trace context `trace_id` and `parent_id`. To set a parent for OpenTelemetry, add a layer
+/// after this one: there the span is the current one, and [`Cx::context`] has the trace context.
 ///
 /// # Examples
 /// ```
@@ -41,23 +40,24 @@ impl Layer for TraceSpan {
             span.record("trace_id", trace_id).record("parent_id", parent_id);
         }
         let outcome = next.run().instrument(span.clone()).await;
-        span.record("outcome", word(&outcome));
+        span.record("outcome", label(&outcome));
         outcome
     }
 }
 
-fn word(outcome: &Outcome) -> &'static str {
+fn label(outcome: &Outcome) -> &'static str {
     match outcome.as_ref().map_err(|failure| failure.next()) {
         Ok(()) => "done",
-        Err(Asked::Retry | Asked::RetryAfter(_)) => "retry",
-        Err(Asked::Defer(_)) => "defer",
-        Err(Asked::Dead) => "dead",
+        Err(Action::Retry | Action::RetryAfter(_)) => "retry",
+        Err(Action::Defer(_)) => "defer",
+        Err(Action::Dead) => "dead",
     }
 }
 
-/// Trace and parent of `00-<32 hex>-<16 hex>-<2 hex>`; later versions may append more.
+/// Returns the trace id and the parent id of `00-<32 hex>-<16 hex>-<2 hex>`. Later versions may
+/// append more.
 ///
-/// Anything else is a stranger's text, and does not belong into logs.
+/// Any other text is untrusted input and must not appear in logs.
 fn parse(traceparent: &str) -> Option<(&str, &str)> {
     let mut parts = traceparent.split('-');
     let version = hex(parts.next()?, 2)?;
@@ -91,7 +91,7 @@ mod tests {
     const PARENT: &str = "00f067aa0ba902b7";
 
     #[test]
-    fn only_a_trace_context_is_one() {
+    fn only_a_valid_trace_context_is_parsed() {
         assert_eq!(parse(&format!("00-{TRACE}-{PARENT}-01")), Some((TRACE, PARENT)));
         assert_eq!(parse(&format!("cc-{TRACE}-{PARENT}-01-more")), Some((TRACE, PARENT)));
 
@@ -109,17 +109,17 @@ mod tests {
         }
     }
 
-    /// Notes the fields of spans, and when they are entered.
+    /// Records the fields of spans, and when they are entered.
     #[derive(Clone, Default)]
-    struct Notes(Arc<Mutex<Vec<String>>>);
+    struct Recorder(Arc<Mutex<Vec<String>>>);
 
-    impl Visit for Notes {
+    impl Visit for Recorder {
         fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
             self.0.lock().unwrap().push(format!("{field}={value:?}").replace('"', ""));
         }
     }
 
-    impl Subscriber for Notes {
+    impl Subscriber for Recorder {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
             true
         }
@@ -147,21 +147,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_span_has_the_trace_of_the_event_and_how_it_went() {
-        let notes = Notes::default();
-        let _guard = tracing::subscriber::set_default(notes.clone());
+    async fn the_span_has_the_trace_of_the_event_and_the_outcome() {
+        let recorder = Recorder::default();
+        let _guard = tracing::subscriber::set_default(recorder.clone());
         let envelope = event().header("traceparent", format!("00-{TRACE}-{PARENT}-01")).unwrap();
 
         let outcome = Around::layer(TraceSpan).deliver_event(envelope, "a", failing).await;
 
         assert!(outcome.is_err());
-        let notes = notes.0.lock().unwrap().clone();
+        let records = recorder.0.lock().unwrap().clone();
         for part in ["route=a", "attempt=1", &format!("trace_id={TRACE}"), "enter", "outcome=retry"]
         {
-            assert!(notes.iter().any(|note| note == part), "{part} is not in {notes:?}");
+            assert!(records.iter().any(|record| record == part), "{part} is not in {records:?}");
         }
         let parent = format!("parent_id={PARENT}");
-        let place = |note: &str| notes.iter().position(|other| other == note);
-        assert!(place(&parent) < place("enter"), "{notes:?}");
+        let position = |record: &str| records.iter().position(|other| other == record);
+        assert!(position(&parent) < position("enter"), "{records:?}");
     }
 }

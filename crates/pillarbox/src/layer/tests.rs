@@ -1,15 +1,15 @@
-//! Layers around a listener that a test brings along.
+//! Layers around a listener of the test's own.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
 use crate::envelope::Envelope;
-use crate::verdict::{ErrorText, Next as Asked};
+use crate::verdict::{ErrorText, Next as Action};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// Some layers, to deliver through.
+/// Some layers to deliver through.
 pub(super) struct Around(Layers);
 
 impl Around {
@@ -41,18 +41,18 @@ impl Around {
         Fut: Future<Output = Outcome> + Send + 'static,
     {
         let cx = Cx::new(event, 1, route.into());
-        self.0.deliver(&cx.clone(), Arc::new(Listening(listener, cx))).await
+        self.0.deliver(&cx.clone(), Arc::new(ListenerCall(listener, cx))).await
     }
 }
 
-struct Listening<F>(F, Cx);
+struct ListenerCall<F>(F, Cx);
 
-impl<F, Fut> Last for Listening<F>
+impl<F, Fut> Endpoint for ListenerCall<F>
 where
     F: Fn(Cx) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send + 'static,
 {
-    fn call(self: Arc<Self>) -> Delivering<'static> {
+    fn call(self: Arc<Self>) -> DeliveryFuture<'static> {
         Box::pin((self.0)(self.1.clone()))
     }
 }
@@ -69,13 +69,13 @@ pub(super) fn failing(_: Cx) -> std::future::Ready<Outcome> {
     std::future::ready(Err(Failure::retry("down")))
 }
 
-/// Notes what happens, in order.
+/// Records calls in order.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<String>>>);
+struct CallLog(Arc<Mutex<Vec<String>>>);
 
-impl Notes {
-    fn add(&self, note: impl Into<String>) {
-        self.0.lock().unwrap().push(note.into());
+impl CallLog {
+    fn add(&self, call: impl Into<String>) {
+        self.0.lock().unwrap().push(call.into());
     }
 
     fn all(&self) -> Vec<String> {
@@ -83,13 +83,13 @@ impl Notes {
     }
 
     fn layer(&self, name: &'static str) -> impl Layer {
-        let notes = self.clone();
+        let log = self.clone();
         move |_: Cx, next: Next| {
-            let notes = notes.clone();
+            let log = log.clone();
             async move {
-                notes.add(format!("{name} in"));
+                log.add(format!("{name} in"));
                 let outcome = next.run().await;
-                notes.add(format!("{name} out"));
+                log.add(format!("{name} out"));
                 outcome
             }
         }
@@ -97,47 +97,47 @@ impl Notes {
 }
 
 #[tokio::test]
-async fn the_first_one_registered_is_the_outermost() {
-    let notes = Notes::default();
-    let around = Around::layer(notes.layer("a")).and(notes.layer("b"));
+async fn the_layer_added_first_is_the_outermost() {
+    let log = CallLog::default();
+    let around = Around::layer(log.layer("a")).and(log.layer("b"));
 
-    let listener = notes.clone();
-    let heard = around.deliver("r", move |_| {
+    let listener = log.clone();
+    let delivered = around.deliver("r", move |_| {
         listener.add("listener");
         async { Ok(()) }
     });
-    heard.await.unwrap();
+    delivered.await.unwrap();
 
-    assert_eq!(notes.all(), ["a in", "b in", "listener", "b out", "a out"]);
+    assert_eq!(log.all(), ["a in", "b in", "listener", "b out", "a out"]);
 }
 
 #[tokio::test]
-async fn a_failure_before_keeps_the_listener_from_being_called() {
-    let notes = Notes::default();
+async fn after_a_failing_before_hook_the_listener_is_not_called() {
+    let log = CallLog::default();
     let refuse = before(|_| async { Err(Failure::dead("not for us")) });
-    let around = Around::layer(notes.layer("a")).and(refuse).and(notes.layer("b"));
+    let around = Around::layer(log.layer("a")).and(refuse).and(log.layer("b"));
 
     let failure = around.deliver("r", fine).await.unwrap_err();
 
-    assert_eq!((failure.next(), failure.to_string()), (Asked::Dead, "not for us".to_owned()));
-    assert_eq!(notes.all(), ["a in", "a out"]);
+    assert_eq!((failure.next(), failure.to_string()), (Action::Dead, "not for us".to_owned()));
+    assert_eq!(log.all(), ["a in", "a out"]);
 }
 
 #[tokio::test]
-async fn any_error_before_means_retry() {
+async fn any_error_of_a_before_hook_means_retry() {
     let around = Around::layer(before(|_| async { Err::<(), _>("socket closed") }));
 
     let failure = around.deliver("r", fine).await.unwrap_err();
 
-    assert_eq!(failure.next(), Asked::Retry);
+    assert_eq!(failure.next(), Action::Retry);
 }
 
 #[tokio::test]
-async fn after_is_told_how_it_went_and_cannot_change_it() {
-    let notes = Notes::default();
-    let told = notes.clone();
+async fn an_after_hook_receives_the_outcome_and_cannot_change_it() {
+    let log = CallLog::default();
+    let seen = log.clone();
     let around = Around::layer(after(move |_, outcome: Result<(), ErrorText>| {
-        told.add(format!("{outcome:?}"));
+        seen.add(format!("{outcome:?}"));
         async { Err::<(), _>("the hook fails") }
     }));
 
@@ -145,21 +145,21 @@ async fn after_is_told_how_it_went_and_cannot_change_it() {
     let failure = around.deliver("r", failing).await.unwrap_err();
 
     assert_eq!(failure.to_string(), "down");
-    assert_eq!(notes.all(), ["Ok(())", r#"Err(ErrorText("down"))"#]);
+    assert_eq!(log.all(), ["Ok(())", r#"Err(ErrorText("down"))"#]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_stops_what_takes_too_long() {
+async fn a_timeout_stops_a_slow_delivery() {
     let around = Around::layer(Timeout::new(SECOND));
 
     let failure = around.deliver("r", |_| std::future::pending()).await.unwrap_err();
 
-    assert_eq!(failure.next(), Asked::Retry);
+    assert_eq!(failure.next(), Action::Retry);
     assert_eq!(failure.to_string(), "the delivery took longer than 1s");
 }
 
 #[tokio::test]
-async fn a_layer_may_be_for_some_events_only() {
+async fn a_layer_may_apply_to_matching_events_only() {
     let refuse = || before(|_| async { Err(Failure::dead("not for us")) });
 
     let ours = Around::layer(only("order.*", refuse()).unwrap());
@@ -172,6 +172,6 @@ async fn a_layer_may_be_for_some_events_only() {
 
 #[test]
 #[should_panic(expected = "the timeout is zero: give it a positive duration")]
-fn a_timeout_of_nothing_is_refused() {
+fn a_timeout_of_zero_is_refused() {
     Timeout::new(Duration::ZERO);
 }

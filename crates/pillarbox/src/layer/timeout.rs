@@ -1,4 +1,4 @@
-//! Less time than the relay allows.
+//! A time limit for deliveries.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::{Layer, Next, Outcome, checked};
 use crate::listener::Cx;
 use crate::verdict::Failure;
 
-/// Stops a delivery that takes too long; it has failed and is retried.
+/// Stops a delivery that takes too long. The delivery has failed and is retried.
 ///
-/// The relay's own [`delivery_timeout`](crate::RelaySettings::delivery_timeout) still holds: this
-/// one is for routes that should be quicker, with [`only`](super::only).
+/// The relay's own [`delivery_timeout`](crate::RelaySettings::delivery_timeout) still applies. Use
+/// this layer with [`only`](super::only) for routes that need a shorter one.
 ///
 /// # Examples
 /// ```
@@ -24,21 +24,21 @@ use crate::verdict::Failure;
 pub struct Timeout(Duration);
 
 impl Timeout {
-    /// No longer than this, layers further in included.
+    /// Creates a time limit for the listener and the inner layers.
     ///
     /// # Panics
-    /// When it is zero or longer than a year.
+    /// If it is zero or longer than a year.
     #[track_caller]
-    pub fn new(longest: Duration) -> Self {
-        Self(checked("the timeout", longest))
+    pub fn new(timeout: Duration) -> Self {
+        Self(checked("the timeout", timeout))
     }
 }
 
 impl Layer for Timeout {
     async fn deliver(&self, _: Cx, next: Next) -> Outcome {
-        let longest = self.0;
-        tokio::time::timeout(longest, next.run()).await.unwrap_or_else(|_| {
-            Err(Failure::retry(format!("the delivery took longer than {longest:?}")))
+        let timeout = self.0;
+        tokio::time::timeout(timeout, next.run()).await.unwrap_or_else(|_| {
+            Err(Failure::retry(format!("the delivery took longer than {timeout:?}")))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What a listener knows beside the event itself.
+//! The context of a delivery.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::id::EventId;
 
-/// What a listener knows beside the event itself.
+/// The context of one delivery: the event's envelope, the attempt and the route.
 ///
 /// # Examples
 /// ```
@@ -30,30 +30,30 @@ impl Cx {
         Self { envelope, attempt, route }
     }
 
-    /// The event's id, the same on every attempt: what to deduplicate by.
+    /// Returns the event's id. It is the same on every attempt: use it to deduplicate.
     pub fn id(&self) -> &EventId {
         self.envelope.event_id()
     }
 
-    /// Which attempt this is, from 1.
+    /// Returns the number of this attempt, starting at 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The whole event.
+    /// Returns the event's envelope.
     pub fn envelope(&self) -> &Envelope {
         &self.envelope
     }
 
-    /// Who acted when it was emitted.
+    /// Returns the context in which the event was emitted.
     pub fn context(&self) -> Context {
         Context::of(&self.envelope)
     }
 
-    /// How its listener was registered: `order/order.placed`, `order.*`, `fallback`, or
-    /// `unroutable` where there is none.
+    /// Returns the route, the name under which the listener was registered: `order/order.placed`,
+    /// `order.*`, `fallback`, or `unroutable` if there is no listener.
     ///
-    /// There are as many routes as registrations, however many types of events come.
+    /// There are as many routes as registered listeners, however many event types there are.
     pub fn route(&self) -> &str {
         &self.route
     }

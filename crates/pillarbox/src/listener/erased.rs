@@ -1,4 +1,4 @@
-//! Behind the registry: listeners whose event type was forgotten.
+//! Type-erased listeners.
 
 use std::{marker::PhantomData, pin::Pin, time::Duration};
 
@@ -11,27 +11,24 @@ use crate::event::Event;
 use crate::id::jitter;
 use crate::verdict::Failure;
 
-/// A future that says how a delivery went.
+/// The future of a listener call.
 pub(crate) type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-/// Whatever a route leads to: a typed listener, a raw one, nobody.
-///
-/// The relay knows no more of them than this. Whoever forwards events or keeps subscribers of
-/// its own comes in here.
+/// A listener without its event type, as the relay calls it.
 pub(crate) trait ErasedListener: Send + Sync {
     fn call<'a>(&'a self, cx: Cx, rules: &'a Rules) -> CallFuture<'a>;
 }
 
-/// What all listeners of one registry go by.
+/// The rules shared by all listeners of a relay.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(super) upcasters: Upcasters,
     pub(super) unroutable: Unroutable,
 }
 
-/// What becomes of an event that nobody here can read yet.
+/// What the relay does with an unroutable event.
 ///
-/// That is an event without a listener, or of a newer version than its listener reads.
+/// An event is unroutable if it has no listener, or a newer version than its listener supports.
 ///
 /// # Examples
 /// ```
@@ -45,29 +42,29 @@ pub(crate) struct Rules {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unroutable {
-    /// It is a dead letter at once, so that it is noticed.
+    /// Makes it a dead letter on the first attempt, so that the problem is noticed.
     #[default]
     Dead,
-    /// It comes again every few seconds, and no attempt is counted.
+    /// Defers it for about five seconds at a time, without counting attempts.
     ///
-    /// For rolling upgrades, where the listener is on its way. An event that never finds one
-    /// waits for ever, and the later events of its key with it.
+    /// Use it for rolling upgrades, where another process has the listener already. An event
+    /// that never finds a listener waits for ever, and so do the later events of its key.
     Wait,
 }
 
-/// About how long an event waits for a listener that is on its way.
-const WAIT: Duration = Duration::from_secs(5);
+/// The average delay before an unroutable event is delivered again.
+const UNROUTABLE_DELAY: Duration = Duration::from_secs(5);
 
 impl Unroutable {
     pub(super) fn failure(self, cause: String) -> Failure {
         match self {
             Self::Dead => Failure::dead(cause),
-            Self::Wait => Failure::defer(WAIT.mul_f64(jitter()), cause),
+            Self::Wait => Failure::defer(UNROUTABLE_DELAY.mul_f64(jitter()), cause),
         }
     }
 }
 
-/// Listens to a typed event.
+/// A listener for a typed event.
 pub(super) struct Typed<E, L>(L, PhantomData<fn(E)>);
 
 impl<E, L> Typed<E, L> {
@@ -85,7 +82,7 @@ impl<E: Event, L: Listener<E>> ErasedListener for Typed<E, L> {
     }
 }
 
-/// Takes events as they are.
+/// A listener for envelopes.
 pub(super) struct Raw<L>(pub(super) L);
 
 impl<L: Listener<Envelope>> ErasedListener for Raw<L> {
@@ -94,10 +91,10 @@ impl<L: Listener<Envelope>> ErasedListener for Raw<L> {
     }
 }
 
-/// Where no route leads anywhere.
-pub(super) struct Nobody;
+/// Fails every delivery: the route of events without a listener.
+pub(super) struct NoListener;
 
-impl ErasedListener for Nobody {
+impl ErasedListener for NoListener {
     fn call<'a>(&'a self, cx: Cx, rules: &'a Rules) -> CallFuture<'a> {
         let (aggregate, event) = (cx.envelope().aggregate_type(), cx.envelope().event_type());
         let failure = rules.unroutable.failure(format!("no listener for {aggregate}/{event}"));

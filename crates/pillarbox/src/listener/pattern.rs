@@ -1,4 +1,4 @@
-//! Patterns: many events under one name.
+//! Patterns that match event types and aggregate types.
 
 use std::{fmt, sync::Arc};
 
@@ -6,22 +6,22 @@ use crate::envelope::Envelope;
 use crate::error::{Error, Result};
 use crate::event::{MAX_AGGREGATE_TYPE, MAX_EVENT_TYPE, check_text};
 
-/// Longest pattern, in characters: both names and the slash between them.
+/// The maximum length of a pattern in characters: both names and the slash between them.
 const MAX_PATTERN: usize = MAX_AGGREGATE_TYPE + 1 + MAX_EVENT_TYPE;
 
-/// Which events are meant: one pair of names, one event type, or all that begin alike.
+/// Matches events by event type, with an optional aggregate type and an optional `*` at the end.
 ///
 /// | pattern | matches |
 /// | --- | --- |
-/// | `order.*` | `order.placed` and `order.placed.late` of any aggregate type; not `order`, not `orders.placed` |
+/// | `order.*` | `order.placed` and `order.placed.late` of any aggregate type, but not `order` or `orders.placed` |
 /// | `order.placed` | this event type, of any aggregate type |
-/// | `order/order.*` | the first line, of the aggregate type `order` only |
+/// | `order/order.*` | the same event types, of the aggregate type `order` only |
 /// | `order/*` | every event of the aggregate type `order` |
 /// | `order/order.placed` | this pair |
 /// | `*` | every event |
 ///
-/// `*` stands for one or more segments at the end, so it is the last character, alone or after
-/// a dot or the slash. A pattern with a slash always names an aggregate type.
+/// `*` matches one or more segments. It must be the last character, alone or after a dot or the
+/// slash. The text before a slash is the aggregate type.
 ///
 /// # Examples
 /// ```
@@ -31,7 +31,7 @@ const MAX_PATTERN: usize = MAX_AGGREGATE_TYPE + 1 + MAX_EVENT_TYPE;
 ///
 /// let placed = Envelope::json("order.placed", &7)?;
 /// assert!(pattern.matches(&placed.clone().aggregate("order", "7")?));
-/// assert!(!pattern.matches(&placed), "of no aggregate");
+/// assert!(!pattern.matches(&placed), "it has no aggregate");
 /// assert!(Pattern::new("order.*.late").is_err());
 /// # Ok::<(), pillarbox::Error>(())
 /// ```
@@ -41,37 +41,38 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Checks a text and makes it a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty or too long, has
-    /// control characters, misses a name beside its slash, or has a `*` anywhere but at the end.
+    /// control characters, lacks a name before or after its slash, or has a `*` that is not at the
+    /// end.
     pub fn new(text: impl Into<Arc<str>>) -> Result<Self> {
         let text = text.into();
         check_text("pattern", &text, MAX_PATTERN)?;
         if text.starts_with('/') || text.ends_with('/') {
             return Err(Error::invalid(format!(
-                "pattern {text:?} misses a name: write `aggregate/event`, `aggregate/*` or `event`"
+                "pattern {text:?} lacks a name: write `aggregate/event`, `aggregate/*` or `event`"
             )));
         }
         let literal = text.strip_suffix('*').unwrap_or(&text);
-        let star_follows_a_mark = literal.is_empty() || literal.ends_with(['.', '/']);
-        if literal.contains('*') || (literal.len() < text.len() && !star_follows_a_mark) {
+        let star_follows_separator = literal.is_empty() || literal.ends_with(['.', '/']);
+        if literal.contains('*') || (literal.len() < text.len() && !star_follows_separator) {
             return Err(Error::invalid(format!(
-                "pattern {text:?} has a `*` where none can be: it is the last character, alone \
-                 or after a dot or the slash"
+                "pattern {text:?} has a misplaced `*`: it must be the last character, alone or \
+                 after a dot or the slash"
             )));
         }
         Ok(Self { text })
     }
 
-    /// Whether this event is meant.
+    /// Returns whether the pattern matches an event.
     pub fn matches(&self, envelope: &Envelope) -> bool {
         let (aggregate, event) = (envelope.aggregate_type(), envelope.event_type());
         self.matches_names(aggregate.as_str(), event.as_str())
     }
 
-    /// The pattern as text.
+    /// Returns the pattern as text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -80,27 +81,28 @@ impl Pattern {
         Arc::clone(&self.text)
     }
 
-    /// The two names, if it means one pair only.
+    /// Returns the aggregate type and the event type, if the pattern matches exactly one pair.
     pub(super) fn pair(&self) -> Option<(&str, &str)> {
-        if self.is_open() { None } else { self.text.split_once('/') }
+        if self.has_star() { None } else { self.text.split_once('/') }
     }
 
-    /// More is better: an aggregate type beats none, then the longer literal text wins. Two that
-    /// match the same event and rank the same are the same pattern.
-    pub(super) fn rank(&self) -> (bool, usize) {
-        (self.names_aggregate(), self.literal().len())
+    /// Orders patterns by how specific they are: first those with an aggregate type, then by the
+    /// length of the literal text. Two patterns of equal specificity that match the same event are
+    /// equal.
+    pub(super) fn specificity(&self) -> (bool, usize) {
+        (self.has_aggregate(), self.literal().len())
     }
 
     fn matches_names(&self, aggregate: &str, event: &str) -> bool {
         let literal = self.literal();
-        let start = if self.names_aggregate() {
+        let start = if self.has_aggregate() {
             literal.strip_prefix(aggregate).and_then(|rest| rest.strip_prefix('/'))
         } else {
             Some(literal)
         };
         match start {
             None => false,
-            Some(start) if self.is_open() => event.len() > start.len() && event.starts_with(start),
+            Some(start) if self.has_star() => event.len() > start.len() && event.starts_with(start),
             Some(whole) => event == whole,
         }
     }
@@ -109,11 +111,11 @@ impl Pattern {
         self.text.strip_suffix('*').unwrap_or(&self.text)
     }
 
-    fn is_open(&self) -> bool {
+    fn has_star(&self) -> bool {
         self.text.ends_with('*')
     }
 
-    fn names_aggregate(&self) -> bool {
+    fn has_aggregate(&self) -> bool {
         self.text.contains('/')
     }
 }
@@ -168,46 +170,46 @@ mod tests {
     }
 
     #[test]
-    fn without_a_slash_any_aggregate_type_will_do() {
+    fn a_pattern_without_a_slash_matches_any_aggregate_type() {
         assert!(matches("order.placed", "shop", "order.placed"));
         assert!(matches("*", "shop", "order.placed"));
     }
 
     #[test]
-    fn a_name_that_holds_a_slash_is_compared_as_it_is_written() {
+    fn a_slash_inside_a_name_is_compared_literally() {
         assert!(matches("shop/de/order.placed", "shop/de", "order.placed"));
         assert!(matches("shop/de/order.*", "shop/de", "order.placed"));
     }
 
     proptest::proptest! {
-        /// Which is why the table refuses a second one by its text alone.
+        /// Therefore the routing table only compares the text of patterns to find duplicates.
         #[test]
-        fn no_two_patterns_of_one_rank_meet(
+        fn two_patterns_of_equal_specificity_never_match_the_same_event(
             (one, other) in ("[ab./]{0,4}[*]?", "[ab./]{0,4}[*]?"),
             (aggregate, event) in ("[ab./]{1,2}", "[ab./]{1,4}"),
         ) {
             let (Ok(one), Ok(other)) = (Pattern::new(one), Pattern::new(other)) else {
                 return Ok(());
             };
-            let meet = [&one, &other].iter().all(|it| it.matches_names(&aggregate, &event));
-            proptest::prop_assert!(one == other || !meet || one.rank() != other.rank());
+            let both_match = [&one, &other].iter().all(|it| it.matches_names(&aggregate, &event));
+            proptest::prop_assert!(one == other || !both_match || one.specificity() != other.specificity());
         }
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
-        for (wrong, said) in [
+    fn the_error_says_what_is_wrong() {
+        for (wrong, expected) in [
             ("", "pattern is empty"),
             ("a\n", "control character"),
-            ("/order.*", "misses a name"),
-            ("order/", "misses a name"),
+            ("/order.*", "lacks a name"),
+            ("order/", "lacks a name"),
             ("order.*.late", "the last character"),
             ("order*", "after a dot or the slash"),
             ("*.*", "the last character"),
             ("**", "the last character"),
         ] {
             let message = Pattern::new(wrong).unwrap_err().to_string();
-            assert!(message.contains(said), "{wrong:?}: {message}");
+            assert!(message.contains(expected), "{wrong:?}: {message}");
         }
         assert!(Pattern::new("x".repeat(193)).is_ok());
         assert!(Pattern::new("x".repeat(194)).is_err());

@@ -1,42 +1,43 @@
-//! The routing table: the best match for an event.
+//! The routing table: finds the listener of an event.
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::erased::{ErasedListener, Nobody};
+use super::erased::{ErasedListener, NoListener};
 use super::pattern::Pattern;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{AggregateType, EventType};
 
-/// A listener, and the name it was registered under.
+/// A listener and the name it was registered under.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) name: Arc<str>,
     pub(crate) listener: Arc<dyn ErasedListener>,
 }
 
-/// Exact pairs, patterns with the best first, and who takes the rest.
-pub(super) struct Table {
-    // By one name and then the other: a look-up borrows both and copies neither.
+/// Listeners by pair of names and by pattern.
+pub(super) struct RoutingTable {
+    // Two levels, so that a lookup borrows both names.
     pairs: HashMap<AggregateType, HashMap<EventType, Route>>,
+    /// The most specific pattern first.
     patterns: Vec<(Pattern, Route)>,
     fallback: Option<Route>,
-    nobody: Route,
+    unroutable: Route,
 }
 
-impl Default for Table {
+impl Default for RoutingTable {
     fn default() -> Self {
         Self {
             pairs: HashMap::new(),
             patterns: Vec::new(),
             fallback: None,
-            nobody: Route { name: "unroutable".into(), listener: Arc::new(Nobody) },
+            unroutable: Route { name: "unroutable".into(), listener: Arc::new(NoListener) },
         }
     }
 }
 
-impl Table {
-    pub(super) fn is_for_many(&self) -> bool {
+impl RoutingTable {
+    pub(super) fn has_many_routes(&self) -> bool {
         let pairs = self.pairs.values().map(HashMap::len).sum::<usize>();
         pairs > 1 || !self.patterns.is_empty() || self.fallback.is_some()
     }
@@ -49,7 +50,7 @@ impl Table {
         let name = pair_name(&aggregate, &event);
         let events = self.pairs.entry(aggregate).or_default();
         if events.contains_key(&event) {
-            return Err(taken(&name));
+            return Err(already_registered(&name));
         }
         events.insert(event, Route { name, listener });
         Ok(())
@@ -64,36 +65,37 @@ impl Table {
             return self.add_pair((aggregate.try_into()?, event.try_into()?), listener);
         }
         if pattern.as_str() == "*" {
-            let message = "the pattern `*` is what `fallback` is for";
+            let message = "the pattern `*` cannot be registered: use `fallback`";
             return Err(Error::new(ErrorKind::Configuration, message));
         }
         if self.patterns.iter().any(|(other, _)| *other == pattern) {
-            return Err(taken(pattern.as_str()));
+            return Err(already_registered(pattern.as_str()));
         }
-        let worse = |(other, _): &(Pattern, Route)| other.rank() < pattern.rank();
-        let place = self.patterns.iter().position(worse).unwrap_or(self.patterns.len());
+        let less_specific =
+            |(other, _): &(Pattern, Route)| other.specificity() < pattern.specificity();
+        let index = self.patterns.iter().position(less_specific).unwrap_or(self.patterns.len());
         let route = Route { name: pattern.name(), listener };
-        self.patterns.insert(place, (pattern, route));
+        self.patterns.insert(index, (pattern, route));
         Ok(())
     }
 
     pub(super) fn add_fallback(&mut self, listener: Arc<dyn ErasedListener>) -> Result<()> {
         if self.fallback.is_some() {
-            let message = "there is a fallback listener already";
+            let message = "a fallback listener is already registered";
             return Err(Error::new(ErrorKind::Configuration, message));
         }
         self.fallback = Some(Route { name: "fallback".into(), listener });
         Ok(())
     }
 
-    /// The pair, else the best pattern, else the fallback, else nobody.
+    /// Returns the route of the pair, the most specific pattern, the fallback or `unroutable`.
     pub(super) fn best(&self, envelope: &Envelope) -> &Route {
         let pair = self.pairs.get(envelope.aggregate_type());
         let pair = pair.and_then(|events| events.get(envelope.event_type()));
         let pattern = || self.patterns.iter().find(|(pattern, _)| pattern.matches(envelope));
         pair.or_else(|| pattern().map(|(_, route)| route))
             .or(self.fallback.as_ref())
-            .unwrap_or(&self.nobody)
+            .unwrap_or(&self.unroutable)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -112,7 +114,7 @@ impl Table {
     }
 }
 
-/// A slash in the aggregate type must not look like the one that is added here.
+/// Quotes an aggregate type with a slash, so that two pairs never have the same name.
 fn pair_name(aggregate: &AggregateType, event: &EventType) -> Arc<str> {
     let aggregate = aggregate.as_str();
     if aggregate.contains(['/', '"']) {
@@ -122,7 +124,7 @@ fn pair_name(aggregate: &AggregateType, event: &EventType) -> Arc<str> {
     }
 }
 
-fn taken(route: &str) -> Error {
-    let message = format!("there is a listener for {route} already");
+fn already_registered(route: &str) -> Error {
+    let message = format!("a listener for {route} is already registered");
     Error::new(ErrorKind::Configuration, message)
 }

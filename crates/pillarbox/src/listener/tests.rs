@@ -1,4 +1,4 @@
-//! Who hears of what, and in which version.
+//! Routing and upcasting.
 
 use std::sync::{Arc, Mutex};
 
@@ -73,7 +73,7 @@ fn the_order_of_registration_does_not_matter() {
 }
 
 #[test]
-fn two_of_one_rank_are_refused() {
+fn a_second_listener_for_a_route_is_refused() {
     let refused = |listeners: Result<Listeners>| {
         let error = listeners.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Configuration);
@@ -81,30 +81,30 @@ fn two_of_one_rank_are_refused() {
     };
 
     let second = routes().try_on::<Placed>(nothing);
-    assert_eq!(refused(second), "there is a listener for order/order.placed already");
+    assert_eq!(refused(second), "a listener for order/order.placed is already registered");
     let second = routes().try_on_pattern("order/order.placed", nothing);
-    assert_eq!(refused(second), "there is a listener for order/order.placed already");
+    assert_eq!(refused(second), "a listener for order/order.placed is already registered");
     let second = routes().try_on_pattern("order.*", nothing);
-    assert_eq!(refused(second), "there is a listener for order.* already");
+    assert_eq!(refused(second), "a listener for order.* is already registered");
     let second = routes().try_on_pattern("*", nothing);
-    assert_eq!(refused(second), "the pattern `*` is what `fallback` is for");
+    assert_eq!(refused(second), "the pattern `*` cannot be registered: use `fallback`");
     let second = Listeners::new().try_on_pattern("a*", nothing).unwrap_err();
     assert_eq!(second.kind(), ErrorKind::Invalid);
 }
 
 #[test]
-#[should_panic(expected = "there is a fallback listener already")]
+#[should_panic(expected = "a fallback listener is already registered")]
 fn a_second_fallback_is_refused() {
     let _ = routes().fallback(nothing);
 }
 
 #[tokio::test]
 async fn names_that_look_alike_when_joined_do_not_collide() {
-    let heard = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let listener = |name: &'static str| {
-        let heard = Arc::clone(&heard);
+        let received = Arc::clone(&received);
         move |_: Envelope, cx: Cx| {
-            heard.lock().unwrap().push((name, cx.route().to_owned()));
+            received.lock().unwrap().push((name, cx.route().to_owned()));
             std::future::ready(Ok::<_, Failure>(()))
         }
     };
@@ -114,12 +114,12 @@ async fn names_that_look_alike_when_joined_do_not_collide() {
         listener("second"),
     );
 
-    hear(&listeners, event("a/b", "c")).await.unwrap();
-    hear(&listeners, event("a", "b/c")).await.unwrap();
+    deliver(&listeners, event("a/b", "c")).await.unwrap();
+    deliver(&listeners, event("a", "b/c")).await.unwrap();
 
-    let heard = heard.lock().unwrap().clone();
+    let received = received.lock().unwrap().clone();
     let expected = [("first", r#""a/b"/c"#), ("second", "a/b/c")];
-    assert_eq!(heard, expected.map(|(name, route)| (name, route.to_owned())));
+    assert_eq!(received, expected.map(|(name, route)| (name, route.to_owned())));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_debug_form_lists_the_routes() {
     assert!(text.contains(r#"routes: ["a/x", "b.*"]"#), "{text}");
 }
 
-/// One struct, two kinds of events.
+/// A struct that listens to two event types.
 #[derive(Clone, Default)]
 struct Ledger(Arc<Mutex<Vec<String>>>);
 
@@ -149,7 +149,7 @@ impl Listener<Shipped> for Ledger {
     }
 }
 
-async fn hear(listeners: &Listeners, envelope: Envelope) -> Result<(), Failure> {
+async fn deliver(listeners: &Listeners, envelope: Envelope) -> Result<(), Failure> {
     let route = listeners.route(&envelope).clone();
     let cx = Cx::new(envelope, 1, route.name);
     route.listener.call(cx, listeners.rules()).await
@@ -160,11 +160,11 @@ async fn a_struct_may_listen_to_several_events() {
     let ledger = Ledger::default();
     let listeners = Listeners::new().on::<Placed>(ledger.clone()).on::<Shipped>(ledger.clone());
 
-    hear(&listeners, Envelope::of(&Placed { cents: 5 }).unwrap()).await.unwrap();
-    hear(&listeners, Envelope::of(&Shipped {}).unwrap()).await.unwrap();
+    deliver(&listeners, Envelope::of(&Placed { cents: 5 }).unwrap()).await.unwrap();
+    deliver(&listeners, Envelope::of(&Shipped {}).unwrap()).await.unwrap();
 
-    let heard = ledger.0.lock().unwrap().clone();
-    assert_eq!(heard, ["order/order.placed 5", "__GLOBAL__/order.shipped"]);
+    let received = ledger.0.lock().unwrap().clone();
+    assert_eq!(received, ["order/order.placed 5", "__GLOBAL__/order.shipped"]);
 }
 
 fn stored(version: u32, payload: &Value) -> Envelope {
@@ -172,7 +172,7 @@ fn stored(version: u32, payload: &Value) -> Envelope {
     envelope.aggregate("order", "7").unwrap()
 }
 
-/// Version 1 has euros, version 2 a float of euros, version 3 cents.
+/// Version 1 has a price in euros, version 2 euros, version 3 cents.
 fn versions() -> (Listeners, Ledger) {
     let ledger = Ledger::default();
     let listeners = Listeners::new()
@@ -191,31 +191,31 @@ fn versions() -> (Listeners, Ledger) {
 async fn an_old_version_goes_through_every_step() {
     let (listeners, ledger) = versions();
 
-    hear(&listeners, stored(1, &json!({"price": 2}))).await.unwrap();
-    hear(&listeners, stored(2, &json!({"euros": 3}))).await.unwrap();
-    hear(&listeners, stored(3, &json!({"cents": 4}))).await.unwrap();
+    deliver(&listeners, stored(1, &json!({"price": 2}))).await.unwrap();
+    deliver(&listeners, stored(2, &json!({"euros": 3}))).await.unwrap();
+    deliver(&listeners, stored(3, &json!({"cents": 4}))).await.unwrap();
 
-    let heard = ledger.0.lock().unwrap().clone();
+    let received = ledger.0.lock().unwrap().clone();
     let route = "order/order.placed";
-    assert_eq!(heard, [format!("{route} 200"), format!("{route} 300"), format!("{route} 4")]);
+    assert_eq!(received, [format!("{route} 200"), format!("{route} 300"), format!("{route} 4")]);
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_dead_and_says_why() {
+async fn an_event_that_cannot_be_decoded_is_dead_and_the_error_says_why() {
     let (listeners, ledger) = versions();
-    let lonely =
+    let without_upcaster =
         Listeners::new().on::<Placed>(ledger.clone()).upcast::<Placed, _>(1, Ok::<_, &str>);
 
     for (listeners, envelope, cause) in [
         (
             &listeners,
             stored(4, &json!({})),
-            "event version is 4, newer than 3, the latest that the listener reads",
+            "event version is 4, newer than 3, the latest that the listener supports",
         ),
         (
-            &lonely,
+            &without_upcaster,
             stored(1, &json!({})),
-            "event version is 1, the listener reads 3, and there is no upcaster from 2 to 3",
+            "event version is 1, the listener supports 3, and no upcaster from 2 to 3 is registered",
         ),
         (
             &listeners,
@@ -225,50 +225,50 @@ async fn what_cannot_be_read_is_dead_and_says_why() {
         (
             &listeners,
             stored(3, &json!({"cents": "secret"})),
-            "the payload does not decode (Data, line 1, column 17)",
+            "the payload cannot be decoded (Data, line 1, column 17)",
         ),
-        (&lonely, event("order", "order.shipped"), "no listener for order/order.shipped"),
+        (&without_upcaster, event("order", "order.shipped"), "no listener for order/order.shipped"),
     ] {
-        let failure = hear(listeners, envelope).await.unwrap_err();
+        let failure = deliver(listeners, envelope).await.unwrap_err();
         assert_eq!((failure.next(), failure.to_string().as_str()), (Next::Dead, cause));
     }
     assert!(ledger.0.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn an_upcast_that_does_not_fit_quotes_nothing() {
+async fn an_upcast_error_does_not_quote_the_payload() {
     let listeners = Listeners::new()
         .on::<Placed>(nothing)
         .upcast::<Placed, _>(2, |_| Ok::<_, &str>(json!({"cents": "secret"})));
 
-    let failure = hear(&listeners, stored(2, &json!({}))).await.unwrap_err();
+    let failure = deliver(&listeners, stored(2, &json!({}))).await.unwrap_err();
 
     assert_eq!(
         failure.to_string(),
-        "the payload does not decode after upcasting from version 2 to 3 (Data)"
+        "the payload cannot be decoded after upcasting from version 2 to 3 (Data)"
     );
 }
 
 #[tokio::test]
-async fn while_an_upgrade_rolls_the_unreadable_waits() {
+async fn unroutable_events_can_wait_during_a_rolling_upgrade() {
     let (listeners, _) = versions();
     let listeners = listeners.unroutable(Unroutable::Wait);
 
-    let newer = hear(&listeners, stored(4, &json!({}))).await.unwrap_err();
-    let strange = hear(&listeners, event("cart", "opened")).await.unwrap_err();
+    let newer = deliver(&listeners, stored(4, &json!({}))).await.unwrap_err();
+    let unknown = deliver(&listeners, event("cart", "opened")).await.unwrap_err();
 
     assert!(matches!(newer.next(), Next::Defer(_)), "{newer:?}");
-    assert!(matches!(strange.next(), Next::Defer(_)), "{strange:?}");
+    assert!(matches!(unknown.next(), Next::Defer(_)), "{unknown:?}");
 }
 
 #[test]
-fn an_upcaster_that_leads_nowhere_is_refused() {
+fn an_upcaster_that_would_never_run_is_refused() {
     let refused = |from| {
         let (listeners, _) = versions();
         listeners.try_upcast::<Placed, _>(from, Ok::<_, &str>).unwrap_err().to_string()
     };
 
-    let twice = "there is an upcaster of order/order.placed from version 1 already";
+    let twice = "an upcaster of order/order.placed from version 1 is already registered";
     assert_eq!(refused(1), twice);
     assert!(refused(0).contains("versions start at 1"));
     assert!(refused(3).ends_with("and the event has version 3"));

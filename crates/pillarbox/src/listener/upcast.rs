@@ -1,4 +1,4 @@
-//! Old events for new listeners: from the stored version to the one that is read, step by step.
+//! Upcasters convert old payloads to the version that the listener supports, step by step.
 
 use std::{cmp::Ordering, collections::HashMap, error::Error as StdError};
 
@@ -14,7 +14,7 @@ type Cause = Box<dyn StdError + Send + Sync>;
 type Upcaster = Box<dyn Fn(Value) -> Result<Value, Cause> + Send + Sync>;
 type Pair = (AggregateType, EventType);
 
-/// Upcasters by event, and by the version that each starts from.
+/// Upcasters by event and by the version that each converts from.
 #[derive(Default)]
 pub(crate) struct Upcasters(HashMap<Pair, HashMap<u32, Upcaster>>);
 
@@ -25,7 +25,7 @@ impl Upcasters {
             return Err(Error::new(
                 ErrorKind::Configuration,
                 format!(
-                    "an upcaster of {aggregate}/{event} from version {from} is of no use: \
+                    "an upcaster of {aggregate}/{event} from version {from} would never run: \
                      versions start at 1, and the event has version {latest}"
                 ),
             ));
@@ -35,7 +35,7 @@ impl Upcasters {
             return Err(Error::new(
                 ErrorKind::Configuration,
                 format!(
-                    "there is an upcaster of {}/{} from version {from} already",
+                    "an upcaster of {}/{} from version {from} is already registered",
                     E::AGGREGATE,
                     E::TYPE
                 ),
@@ -45,15 +45,15 @@ impl Upcasters {
         Ok(())
     }
 
-    /// The payload as version `E::VERSION` has it.
-    fn raise<E: Event>(&self, mut value: Value, stored: u32) -> Result<Value, Failure> {
+    /// Converts a payload from version `stored` to `E::VERSION`.
+    fn upcast<E: Event>(&self, mut value: Value, stored: u32) -> Result<Value, Failure> {
         let steps = self.0.get(&(E::AGGREGATE, E::TYPE));
         for from in stored..E::VERSION {
             let (to, latest) = (from + 1, E::VERSION);
             let Some(upcaster) = steps.and_then(|steps| steps.get(&from)) else {
                 return Err(Failure::dead(format!(
-                    "event version is {stored}, the listener reads {latest}, and there is no \
-                     upcaster from {from} to {to}"
+                    "event version is {stored}, the listener supports {latest}, and no upcaster \
+                     from {from} to {to} is registered"
                 )));
             };
             value = upcaster(value).map_err(|cause| {
@@ -65,35 +65,39 @@ impl Upcasters {
 }
 
 impl Rules {
-    /// What cannot be decoded now cannot be decoded later: dead, with its cause.
+    /// Decodes an event. One that cannot be decoded is dead: a retry would fail as well.
     pub(super) fn decode<E: Event>(&self, envelope: &Envelope) -> Result<E, Failure> {
         let (stored, latest) = (envelope.event_version(), E::VERSION);
         let bytes = envelope.payload().as_bytes();
         match stored.cmp(&latest) {
-            Ordering::Equal => serde_json::from_slice(bytes).map_err(|error| undecodable(&error)),
+            Ordering::Equal => {
+                serde_json::from_slice(bytes).map_err(|error| invalid_payload(&error))
+            }
             Ordering::Greater => Err(self.unroutable.failure(format!(
                 "event version is {stored}, newer than {latest}, the latest that the listener \
-                 reads"
+                 supports"
             ))),
             Ordering::Less => {
-                let value = serde_json::from_slice(bytes).map_err(|error| undecodable(&error))?;
-                let value = self.upcasters.raise::<E>(value, stored)?;
-                serde_json::from_value(value).map_err(|error| unfit(&error, stored, latest))
+                let value =
+                    serde_json::from_slice(bytes).map_err(|error| invalid_payload(&error))?;
+                let value = self.upcasters.upcast::<E>(value, stored)?;
+                serde_json::from_value(value)
+                    .map_err(|error| invalid_upcast(&error, stored, latest))
             }
         }
     }
 }
 
-// The errors' own texts may quote the payload, which belongs neither into logs nor columns.
+// The errors' own texts may quote the payload, which must not appear in logs or `last_error`.
 
-fn undecodable(error: &serde_json::Error) -> Failure {
+fn invalid_payload(error: &serde_json::Error) -> Failure {
     let (kind, line, column) = (error.classify(), error.line(), error.column());
-    Failure::dead(format!("the payload does not decode ({kind:?}, line {line}, column {column})"))
+    Failure::dead(format!("the payload cannot be decoded ({kind:?}, line {line}, column {column})"))
 }
 
-fn unfit(error: &serde_json::Error, stored: u32, latest: u32) -> Failure {
+fn invalid_upcast(error: &serde_json::Error, stored: u32, latest: u32) -> Failure {
     let kind = error.classify();
     Failure::dead(format!(
-        "the payload does not decode after upcasting from version {stored} to {latest} ({kind:?})"
+        "the payload cannot be decoded after upcasting from version {stored} to {latest} ({kind:?})"
     ))
 }

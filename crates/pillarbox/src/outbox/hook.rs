@@ -1,4 +1,4 @@
-//! Hooks: what an application wants to do with events on their way.
+//! Hooks: inspect, change or drop events before they are written.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::envelope::Envelope;
 use crate::error::Result;
 
-/// Sees events on their way, and may change or drop them before they are written.
+/// Inspects, changes or drops events before they are written, and learns how the transaction ended.
 ///
-/// On a transaction that the caller began, `after_commit` and `after_rollback` are never called:
-/// the outbox does not see it end. When the outcome of a commit is unknown, neither is called.
+/// `after_commit` and `after_rollback` are not called for a transaction that the caller began,
+/// because the outbox does not see it end, nor when the outcome of a commit is unknown.
 ///
 /// # Examples
 /// ```
@@ -27,25 +27,25 @@ use crate::error::Result;
 /// # let _ = outbox;
 /// ```
 pub trait Hook: Send + Sync + 'static {
-    /// Predecessor events are written: returns those that shall be. An error aborts the emit.
+    /// Called before events are written. Returns the events to write.
     ///
     /// # Errors
-    /// Whatever the hook decides; the caller of `emit` gets it, and nothing is written.
+    /// Any error aborts the emit: nothing is written, and the caller of `emit` gets the error.
     fn before_write(&self, envelopes: Vec<Envelope>) -> Result<Vec<Envelope>> {
         Ok(envelopes)
     }
 
-    /// After events were written into a transaction that is still open.
+    /// Called after events were written into a transaction that is still open.
     fn after_write(&self, envelopes: &[Envelope]) {
         let _ = envelopes;
     }
 
-    /// After the transaction was committed.
+    /// Called after the transaction was committed.
     fn after_commit(&self, envelopes: &[Envelope]) {
         let _ = envelopes;
     }
 
-    /// After the transaction was rolled back, by call, by drop or by the database.
+    /// Called after the transaction was rolled back: explicitly, by a drop or by the database.
     fn after_rollback(&self, envelopes: &[Envelope]) {
         let _ = envelopes;
     }
@@ -71,7 +71,7 @@ fn each(phase: &'static str, hooks: &Hooks, call: impl Fn(&dyn Hook)) {
     }
 }
 
-/// Runs what must not reach the caller: the transaction is over, whatever a hook thinks of it.
+/// Runs a callback and catches its panic, which must not affect a transaction that has ended.
 pub(super) fn guard(phase: &'static str, call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!(phase, "hook panicked, the transaction is not affected");

@@ -1,4 +1,4 @@
-//! Savepoints: a rollback takes the events along.
+//! Savepoints: a rollback also drops the events emitted since.
 
 use std::{
     fmt,
@@ -9,15 +9,15 @@ use super::{OutboxTx, hook};
 use crate::error::Result;
 use crate::tx::OpenTx;
 
-/// A part of a transaction that can be taken back with the events emitted in it.
+/// A savepoint of an [`OutboxTx`]. Rolling it back also drops the events emitted in it.
 ///
 /// It derefs to the transaction, so savepoints nest; sqlx takes `&mut **savepoint`. Dropping it
 /// rolls it back. A rollback drops the [`after_commit`](OutboxTx::after_commit) callbacks that were
-/// registered on the savepoint, and runs its [`after_rollback`](OutboxTx::after_rollback) ones.
+/// registered on the savepoint and runs its [`after_rollback`](OutboxTx::after_rollback) callbacks.
 #[must_use = "a savepoint that is dropped is rolled back"]
 pub struct Savepoint<'t, T: OpenTx> {
     tx: &'t mut OutboxTx<T>,
-    /// How many events and callbacks there were when it was opened.
+    /// The numbers of events and callbacks when the savepoint was opened.
     buffered: usize,
     after_commit: usize,
     after_rollback: usize,
@@ -35,37 +35,37 @@ impl<'t, T: OpenTx> Savepoint<'t, T> {
         }
     }
 
-    /// Keeps what was done and emitted since.
+    /// Releases the savepoint and keeps what was done and emitted since.
     ///
     /// # Errors
-    /// What the database answered; the transaction can only be rolled back then.
+    /// Returns the database's error; the transaction can only be rolled back then.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the transaction can only be rolled back.
+    /// If the future is dropped, the transaction can only be rolled back.
     pub async fn release(mut self) -> Result<()> {
-        self.tx.doubtful = true;
+        self.tx.savepoint_unknown = true;
         self.tx.inner().release().await?;
-        (self.tx.doubtful, self.open) = (false, false);
+        (self.tx.savepoint_unknown, self.open) = (false, false);
         Ok(())
     }
 
-    /// Takes back what was done and emitted since.
+    /// Rolls back what was done and emitted since the savepoint.
     ///
     /// # Errors
-    /// What the database answered; the transaction can only be rolled back then.
+    /// Returns the database's error; the transaction can only be rolled back then.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the transaction can only be rolled back.
+    /// If the future is dropped, the transaction can only be rolled back.
     pub async fn rollback(mut self) -> Result<()> {
-        self.tx.doubtful = true;
+        self.tx.savepoint_unknown = true;
         self.tx.inner().rollback_to().await?;
-        (self.tx.doubtful, self.open) = (false, false);
-        self.forget();
+        (self.tx.savepoint_unknown, self.open) = (false, false);
+        self.discard();
         Ok(())
     }
 
-    /// Drops the events and the callbacks that came since, and runs those for a rollback.
-    fn forget(&mut self) {
+    /// Drops the events and callbacks added since, and runs the rollback callbacks.
+    fn discard(&mut self) {
         self.tx.buffer.truncate(self.buffered);
         self.tx.after_commit.truncate(self.after_commit);
         for callback in self.tx.after_rollback.split_off(self.after_rollback) {
@@ -78,7 +78,7 @@ impl<T: OpenTx> Drop for Savepoint<'_, T> {
     fn drop(&mut self) {
         if self.open {
             self.tx.inner().abandon();
-            self.forget();
+            self.discard();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A transaction whose end the outbox sees: it buffers events and inserts them last.
+//! A transaction that buffers events and inserts them right before the commit.
 
 use std::{
     collections::BTreeSet,
@@ -15,14 +15,14 @@ use crate::id::EventId;
 use crate::local_queue::{Handover, Reservation};
 use crate::tx::{Insert, OpenTx};
 
-/// An open transaction that takes events with it.
+/// An open transaction that can emit events.
 ///
-/// Work on it as on the connection it derefs to. Events are checked and buffered by
-/// [`emit`](Self::emit) and inserted in one statement directly before `COMMIT`: that statement
-/// only succeeds in a transaction that still lives, so a commit is believed only with proof.
-/// Savepoints go through [`savepoint`](Self::savepoint), which takes events back with a rollback.
+/// It derefs to the connection. [`emit`](Self::emit) checks and buffers events; they are inserted in
+/// one statement directly before `COMMIT`. That statement succeeds only in a transaction that is
+/// still open, so a successful commit is proven. Use [`savepoint`](Self::savepoint) for savepoints:
+/// rolling one back also drops its events.
 ///
-/// Dropping it rolls back.
+/// Dropping the transaction rolls it back.
 ///
 /// # Examples
 /// ```
@@ -34,7 +34,7 @@ use crate::tx::{Insert, OpenTx};
 ///
 /// let mut optional = tx.savepoint().await?;
 /// optional.emit_envelope(Envelope::json("coupon.used", &1)?).await?;
-/// optional.rollback().await?;                        // takes `coupon.used` back
+/// optional.rollback().await?;                        // also drops `coupon.used`
 ///
 /// tx.after_commit(|| println!("placed"));
 /// tx.commit().await?;
@@ -45,17 +45,17 @@ use crate::tx::{Insert, OpenTx};
 #[must_use = "a transaction that is dropped is rolled back"]
 pub struct OutboxTx<T: OpenTx> {
     outbox: Outbox,
-    /// `None` only while it ends.
+    /// `None` only while the transaction ends.
     tx: Option<T>,
     pub(super) buffer: Vec<Envelope>,
     /// Keys to lock before the events are written.
     locks: BTreeSet<String>,
-    /// A savepoint's call was dropped half-way: nobody knows what the transaction holds.
-    pub(super) doubtful: bool,
+    /// Whether a savepoint's call was dropped, so that the content of the transaction is unknown.
+    pub(super) savepoint_unknown: bool,
     pub(super) after_commit: Vec<Callback>,
     pub(super) after_rollback: Vec<Callback>,
-    /// What goes from memory to a worker once it is committed.
-    hot: Option<Handover>,
+    /// The events for the local queue, once they are committed.
+    handover: Option<Handover>,
 }
 
 type Callback = Box<dyn FnOnce() + Send>;
@@ -67,57 +67,57 @@ impl<T: OpenTx> OutboxTx<T> {
             tx: Some(tx),
             buffer: Vec::new(),
             locks: BTreeSet::new(),
-            doubtful: false,
+            savepoint_unknown: false,
             after_commit: Vec::new(),
             after_rollback: Vec::new(),
-            hot: None,
+            handover: None,
         }
     }
 
-    /// Emits an event with this transaction.
+    /// Emits an event in this transaction.
     ///
-    /// Returns its id, or `None` when a hook dropped it.
+    /// Returns the event's id, or `None` if a hook dropped it.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] when a part breaks its limit; nothing is buffered then.
+    /// [`ErrorKind::Invalid`] when a part exceeds its limit; nothing is buffered then.
     ///
     /// # Cancel safety
-    /// Does not wait.
+    /// Completes without waiting.
     pub async fn emit<E: Event>(&mut self, event: &E) -> Result<Option<EventId>> {
         self.emit_envelope(Envelope::of(event)?).await
     }
 
-    /// Emits many events with this transaction, in order.
+    /// Emits many events in this transaction, in order.
     ///
     /// # Errors
-    /// As [`emit`](Self::emit); one that is wrong keeps all of them out.
+    /// As [`emit`](Self::emit). If one event is invalid, none is buffered.
     ///
     /// # Cancel safety
-    /// Does not wait.
+    /// Completes without waiting.
     #[expect(clippy::unused_async, reason = "reads like the call on a caller's own transaction")]
     pub async fn emit_all<E: Event>(&mut self, events: &[E]) -> Result<Vec<EventId>> {
         let envelopes = events.iter().map(Envelope::of).collect::<Result<_>>()?;
         self.buffer(envelopes)
     }
 
-    /// Emits an envelope with this transaction.
+    /// Emits an envelope in this transaction.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
     ///
     /// # Cancel safety
-    /// Does not wait.
+    /// Completes without waiting.
     #[expect(clippy::unused_async, reason = "reads like the call on a caller's own transaction")]
     pub async fn emit_envelope(&mut self, envelope: Envelope) -> Result<Option<EventId>> {
         Ok(self.buffer(vec![envelope])?.pop())
     }
 
-    /// Emits an event whose place among those of its key is the order of the commits, for writers
-    /// that hold no lock of their own on what the event is about.
+    /// Emits an event and locks its key, so that the events of the key are ordered by commit.
     ///
-    /// Order per key is the order in which writers lock before they emit: usually the row that the
-    /// event is about, by `update` or `select … for update`. Without such a row, this takes a lock
-    /// on the key right before the commit, which waits for other transactions that have taken it.
+    /// Order per key is the order in which writers take a lock before they emit: usually a lock on
+    /// the row that the event is about, by `update` or `select … for update`. Use this method if
+    /// there is no such row. It takes a lock on the key right before the commit, which waits for
+    /// other transactions that hold it.
     ///
     /// # Examples
     /// ```
@@ -134,21 +134,21 @@ impl<T: OpenTx> OutboxTx<T> {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] when the event has no key; else as [`emit`](Self::emit).
+    /// [`ErrorKind::Invalid`] when the event has no key; otherwise as [`emit`](Self::emit).
     ///
     /// # Cancel safety
-    /// Does not wait.
+    /// Completes without waiting.
     pub async fn emit_ordered<E: Event>(&mut self, event: &E) -> Result<Option<EventId>> {
         self.emit_envelope_ordered(Envelope::of(event)?).await
     }
 
-    /// Emits an envelope in the order of the commits.
+    /// Emits an envelope and locks its key; see [`emit_ordered`](Self::emit_ordered).
     ///
     /// # Errors
     /// As [`emit_ordered`](Self::emit_ordered).
     ///
     /// # Cancel safety
-    /// Does not wait.
+    /// Completes without waiting.
     #[expect(clippy::unused_async, reason = "reads like the call on a caller's own transaction")]
     pub async fn emit_envelope_ordered(&mut self, envelope: Envelope) -> Result<Option<EventId>> {
         super::require_key(&envelope)?;
@@ -158,47 +158,47 @@ impl<T: OpenTx> OutboxTx<T> {
         Ok(id)
     }
 
-    /// Runs a closure after the commit. A panic in it is logged, never seen by the caller.
+    /// Runs a closure after the commit. A panic in it is caught and logged.
     ///
-    /// Registered on a savepoint that is rolled back, it does not run.
+    /// A closure that was registered on a savepoint does not run if the savepoint is rolled back.
     pub fn after_commit(&mut self, callback: impl FnOnce() + Send + 'static) {
         self.after_commit.push(Box::new(callback));
     }
 
-    /// Runs a closure after a rollback, also one by drop. A panic in it is logged.
+    /// Runs a closure after a rollback, explicit or by drop. A panic in it is caught and logged.
     ///
-    /// Registered on a savepoint, it runs when the savepoint is rolled back. It also runs when the
-    /// transaction had ended before its commit, where [`Error::transaction`] is [`TxFate::Ended`].
+    /// A closure that was registered on a savepoint runs when the savepoint is rolled back. It also
+    /// runs if the transaction had ended before its commit ([`TxFate::Ended`]).
     pub fn after_rollback(&mut self, callback: impl FnOnce() + Send + 'static) {
         self.after_rollback.push(Box::new(callback));
     }
 
-    /// Opens a savepoint; dropping it takes back what was done and emitted in it.
+    /// Opens a savepoint. Dropping it rolls back what was done and emitted in it.
     ///
     /// # Errors
-    /// What the database answered.
+    /// Returns the database's error.
     ///
     /// # Cancel safety
-    /// Dropped half-way, the transaction can only be rolled back.
+    /// If the future is dropped, the transaction can only be rolled back.
     pub async fn savepoint(&mut self) -> Result<Savepoint<'_, T>> {
-        self.doubtful = true;
+        self.savepoint_unknown = true;
         self.inner().savepoint().await?;
-        self.doubtful = false;
+        self.savepoint_unknown = false;
         Ok(Savepoint::new(self))
     }
 
     /// Inserts the events and commits.
     ///
     /// # Errors
-    /// [`ErrorKind::Duplicate`] when an id of the caller's own exists already: it is now that the
-    /// events are inserted. [`ErrorKind::CommitUnknown`] when `COMMIT` was sent and no answer
-    /// came. [`ErrorKind::NoTransaction`] when a statement sent over the connection, or the
-    /// database, has ended the transaction; [`Error::transaction`] is [`TxFate::Ended`] then, and
-    /// what was done before that statement may be committed. In every other case nothing was
-    /// committed: the transaction was rolled back.
+    /// [`ErrorKind::Duplicate`] when an event with an id of the caller's exists already.
+    /// [`ErrorKind::CommitUnknown`] when `COMMIT` was sent and no answer came.
+    /// [`ErrorKind::NoTransaction`] when a statement sent over the connection, or the database, has
+    /// ended the transaction; [`Error::transaction`] is [`TxFate::Ended`] then, and what was done
+    /// before that statement may be committed. On every other error the transaction was rolled back.
     ///
     /// # Cancel safety
-    /// Dropped before `COMMIT` is sent, it rolls back; after that the outcome is unknown.
+    /// If the future is dropped before `COMMIT` is sent, the transaction is rolled back; after that
+    /// the outcome is unknown.
     pub async fn commit(mut self) -> Result<()> {
         let ready = self.write().await;
         let Some(tx) = self.tx.take() else { return ready };
@@ -218,13 +218,13 @@ impl<T: OpenTx> OutboxTx<T> {
         committed
     }
 
-    /// Rolls back.
+    /// Rolls the transaction back.
     ///
     /// # Errors
-    /// What the database answered; the transaction is gone all the same.
+    /// Returns the database's error; the transaction is rolled back even then.
     ///
     /// # Cancel safety
-    /// Dropped half-way, it still rolls back.
+    /// If the future is dropped, the transaction is still rolled back.
     pub async fn rollback(mut self) -> Result<()> {
         let Some(tx) = self.tx.take() else { return Ok(()) };
         let result = tx.rollback().await;
@@ -240,30 +240,33 @@ impl<T: OpenTx> OutboxTx<T> {
         Ok(ids)
     }
 
-    /// The last statement before `COMMIT`, whose success proves that the transaction lives.
+    /// Runs the last statement before `COMMIT`, whose success proves that the transaction is open.
     async fn write(&mut self) -> Result<()> {
-        let Self { outbox, tx: Some(tx), buffer, locks, hot, doubtful, .. } = self else {
+        let Self { outbox, tx: Some(tx), buffer, locks, handover, savepoint_unknown, .. } = self
+        else {
             return Ok(());
         };
-        if *doubtful {
+        if *savepoint_unknown {
             tx.prove().await?;
-            let message =
-                "a savepoint was given up half-way, what the transaction holds is unknown";
+            let message = "a savepoint call was cancelled, so the content of the transaction is \
+                           unknown";
             return Err(Error::new(ErrorKind::NoTransaction, message));
         }
         if buffer.is_empty() {
             return tx.prove().await;
         }
-        let held = outbox.hot.as_ref().and_then(|lane| lane.reserve(buffer));
-        let lease = held.as_ref().map(Reservation::hot);
+        let queue = outbox.local_queue.clone();
+        let reservation = queue.as_ref().and_then(|queue| queue.reserve(buffer));
+        let lease = reservation.as_ref().map(Reservation::hot);
         let locks: Vec<String> = mem::take(locks).into_iter().collect();
         let insert =
             Insert { tables: &outbox.tables, envelopes: buffer, locks: &locks, hot: lease };
         crash_point!("emit.insert.before"?);
-        let places = tx.insert(&insert).await?;
+        let rows = tx.insert(&insert).await?;
         crash_point!("emit.insert.after"?);
-        let lane = outbox.hot.clone();
-        *hot = held.zip(lane).map(|(held, lane)| Handover::new(lane, held, places, buffer));
+        *handover = reservation
+            .zip(queue)
+            .map(|(reservation, queue)| Handover::new(queue, reservation, rows, buffer));
         crash_point!("emit.registered"?);
         hook::after_write(&outbox.hooks, buffer);
         crash_point!("emit.commit.before"?);
@@ -282,9 +285,9 @@ impl<T: OpenTx> OutboxTx<T> {
         }
     }
 
-    /// Lets the relay have what was committed: from memory, or by a look at the table.
+    /// Hands committed events to the relay of this process, or wakes it to read the table.
     fn wake(&mut self) {
-        let all = self.hot.take().is_some_and(|handover| handover.keep(&self.buffer));
+        let all = self.handover.take().is_some_and(|handover| handover.keep(&self.buffer));
         if !all {
             self.outbox.wake();
         }

@@ -17,7 +17,7 @@ use crate::context::{self, Context};
 use crate::crash_point::crash_point;
 use crate::envelope::Envelope;
 use crate::id::{Epoch, ShardId};
-use crate::layer::{self, Delivering, Last, Layers};
+use crate::layer::{self, DeliveryFuture, Endpoint, Layers};
 use crate::listener::{Cx, ErasedListener, Listeners};
 use crate::store::Content;
 use crate::verdict::{ErrorText, Failed, Failure};
@@ -142,8 +142,8 @@ impl Courier {
     }
 
     async fn run(&self, call: &Arc<Call>) -> layer::Outcome {
-        let last: Arc<dyn Last> = call.clone();
-        let delivery = self.layers.deliver(&call.cx, last);
+        let endpoint: Arc<dyn Endpoint> = call.clone();
+        let delivery = self.layers.deliver(&call.cx, endpoint);
         let delivery = context::scope(Context::of(call.cx.envelope()), delivery);
         let ended = tokio::time::timeout(self.timeout, delivery).await;
         ended.unwrap_or_else(|_| Err(call.too_slow()))
@@ -173,8 +173,8 @@ enum Stage {
     Over(Result<(), Failed>),
 }
 
-impl Last for Call {
-    fn call(self: Arc<Self>) -> Delivering<'static> {
+impl Endpoint for Call {
+    fn call(self: Arc<Self>) -> DeliveryFuture<'static> {
         Box::pin(async move {
             // Last of all: the layers may have waited for longer than the lease.
             if !self.courier.may_start(&self.under) {

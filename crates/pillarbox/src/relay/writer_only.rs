@@ -61,7 +61,7 @@ impl WriterOnly {
 
     /// An outbox on the store's tables, whose commits ring.
     pub fn outbox(&self) -> Outbox {
-        Outbox::ringing(self.wake.clone()).on(&*self.store)
+        Outbox::for_writer(self.wake.clone()).on(&*self.store)
     }
 
     /// Rings until `shutdown` is ready, and once more then, for what was committed last.
