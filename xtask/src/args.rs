@@ -7,7 +7,7 @@ use crate::Result;
 pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
 
-  check                                   format, lints, docs, each feature alone, rooms, licenses
+  check                                   format, lints, docs, each feature alone, module levels, licenses
   test [--keep] [--busy] [name…]          check and every test; with names only the tests that match;
                                           with --busy while a spinning thread for each core competes
                                           with them

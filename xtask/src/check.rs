@@ -27,7 +27,7 @@ pub(crate) fn run(steps: &mut Steps) -> Result {
     doc.env("RUSTDOCFLAGS", "-D warnings");
     steps.run("doc", doc)?;
     features_alone(steps)?;
-    steps.run("rooms", cargo("test -p pillarbox --test rooms"))?;
+    steps.run("module levels", cargo("test -p pillarbox --test module_levels"))?;
     crash_points(steps)?;
     deny(steps)
 }

@@ -1,4 +1,4 @@
-//! What `#[event(…)]` says, on a struct and on its fields.
+//! Parses `#[event(…)]` on a struct and on its fields.
 
 use quote::ToTokens;
 use syn::{
@@ -9,7 +9,7 @@ use syn::{
     punctuated::Punctuated,
 };
 
-/// As `EventType` and `AggregateType` have it; checked here too, to point at the literal.
+// The limits of `EventType` and `AggregateType`, checked here too so that the error has a span.
 const NAME_LIMIT: usize = 128;
 const AGGREGATE_LIMIT: usize = 64;
 
@@ -32,7 +32,7 @@ impl Container {
     }
 }
 
-/// What follows the name.
+/// The settings after the name.
 #[derive(Default)]
 pub(crate) struct Settings {
     pub(crate) version: Option<u32>,
@@ -62,7 +62,7 @@ impl Settings {
     }
 }
 
-/// The fields that say something about the event.
+/// The marked fields.
 #[derive(Default)]
 pub(crate) struct Marks<'a> {
     pub(crate) id: Option<Mark<'a>>,
@@ -70,7 +70,7 @@ pub(crate) struct Marks<'a> {
     pub(crate) tenant: Option<Mark<'a>>,
 }
 
-/// One field under one mark.
+/// A field with a mark.
 pub(crate) struct Mark<'a> {
     pub(crate) word: Ident,
     pub(crate) member: Member,
@@ -97,7 +97,7 @@ impl<'a> Marks<'a> {
     ) -> Result<()> {
         let items = items(attribute)?;
         if items.is_empty() {
-            return Err(markless(attribute));
+            return Err(missing_mark(attribute));
         }
         all(items.iter().map(|item| self.take(item, member, &field.ty)))
     }
@@ -108,8 +108,8 @@ impl<'a> Marks<'a> {
         };
         let mark = Mark { word: word.clone(), member: member.clone(), ty };
         match word.to_string().as_str() {
-            "id" => put(&mut self.id, word, mark.always_there()?),
-            "key" => put(&mut self.key, word, mark.always_there()?),
+            "id" => put(&mut self.id, word, mark.required()?),
+            "key" => put(&mut self.key, word, mark.required()?),
             "tenant" => put(&mut self.tenant, word, mark),
             _ => Err(not_for_a_field(item)),
         }
@@ -117,14 +117,14 @@ impl<'a> Marks<'a> {
 }
 
 impl Mark<'_> {
-    fn always_there(self) -> Result<Self> {
+    fn required(self) -> Result<Self> {
         if !is_option(self.ty) {
             return Ok(self);
         }
         let word = &self.word;
         let advice = "mark a field that always has a value";
-        let problem = format!("the `{word}` of an event cannot be an `Option`; {advice}");
-        Err(Error::new_spanned(self.ty, problem))
+        let message = format!("the `{word}` of an event cannot be an `Option`; {advice}");
+        Err(Error::new_spanned(self.ty, message))
     }
 }
 
@@ -140,7 +140,7 @@ impl Parse for Item {
         if input.peek(Lit) {
             return input.parse().map(Self::Name);
         }
-        // Keywords too, so that `type = "…"` is told what is known, not that it is a keyword.
+        // Accepts keywords, so that `type = "…"` is reported as an unknown setting.
         let word = input.call(Ident::parse_any)?;
         if !input.peek(Token![=]) {
             return Ok(Self::Word(word));
@@ -165,13 +165,13 @@ fn own(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
 fn only_attribute(input: &DeriveInput) -> Result<&Attribute> {
     let mut attributes = own(&input.attrs);
     let Some(first) = attributes.next() else {
-        return Err(nameless(&input.ident));
+        return Err(missing_name(&input.ident));
     };
     let Some(second) = attributes.next() else {
         return Ok(first);
     };
-    let problem = "a struct takes one `#[event(…)]`; join this one with the first";
-    Err(Error::new_spanned(second, problem))
+    let message = "a struct takes one `#[event(…)]`; join this one with the first";
+    Err(Error::new_spanned(second, message))
 }
 
 fn read_name(attribute: &Attribute, items: &[Item]) -> Result<LitStr> {
@@ -180,15 +180,15 @@ fn read_name(attribute: &Attribute, items: &[Item]) -> Result<LitStr> {
         Item::Word(_) | Item::Setting(..) => None,
     });
     let Some(name) = names.next() else {
-        return Err(nameless(attribute));
+        return Err(missing_name(attribute));
     };
     if let Some(second) = names.next() {
-        let problem = "an event has one name, this is a second one";
-        return Err(Error::new_spanned(second, problem));
+        let message = "an event has one name, this is a second one";
+        return Err(Error::new_spanned(second, message));
     }
     if !matches!(items.first(), Some(Item::Name(_))) {
-        let problem = format!("the event's name comes first: `{EXAMPLE}`");
-        return Err(Error::new_spanned(name, problem));
+        let message = format!("the event's name comes first: `{EXAMPLE}`");
+        return Err(Error::new_spanned(name, message));
     }
     checked(name, "event's name", NAME_LIMIT)
 }
@@ -198,15 +198,15 @@ fn version(value: &Expr) -> Result<u32> {
         Some(Lit::Int(number)) => number.base10_parse().ok(),
         _ => None,
     };
-    let problem = "the version is a number from 1 to 4294967295: `version = 1`";
+    let message = "the version is a number from 1 to 4294967295: `version = 1`";
     let positive = number.filter(|number| *number > 0);
-    positive.ok_or_else(|| Error::new_spanned(value, problem))
+    positive.ok_or_else(|| Error::new_spanned(value, message))
 }
 
 fn aggregate(value: &Expr) -> Result<LitStr> {
     let Some(Lit::Str(text)) = literal(value) else {
-        let problem = "the aggregate is a string literal: `aggregate = \"order\"`";
-        return Err(Error::new_spanned(value, problem));
+        let message = "the aggregate is a string literal: `aggregate = \"order\"`";
+        return Err(Error::new_spanned(value, message));
     };
     checked(text, "aggregate", AGGREGATE_LIMIT)
 }
@@ -223,7 +223,7 @@ fn literal(value: &Expr) -> Option<&Lit> {
 fn checked(literal: &LitStr, what: &str, limit: usize) -> Result<LitStr> {
     let text = literal.value();
     let length = text.chars().count();
-    let problem = if text.is_empty() {
+    let message = if text.is_empty() {
         format!("the {what} is empty")
     } else if length > limit {
         format!("the {what} has {length} characters; {limit} is the most")
@@ -232,10 +232,10 @@ fn checked(literal: &LitStr, what: &str, limit: usize) -> Result<LitStr> {
     } else {
         return Ok(literal.clone());
     };
-    Err(Error::new_spanned(literal, problem))
+    Err(Error::new_spanned(literal, message))
 }
 
-/// Judged by how the type is written: a macro sees no further.
+/// Compares the last path segment: a macro cannot resolve types.
 pub(crate) fn is_option(ty: &Type) -> bool {
     match ty {
         Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "Option"),
@@ -254,55 +254,55 @@ fn put<T>(slot: &mut Option<T>, word: &Ident, value: T) -> Result<()> {
     Ok(())
 }
 
-fn nameless(place: impl ToTokens) -> Error {
-    let problem = format!("the event has no name; write `{EXAMPLE}` on the struct");
-    Error::new_spanned(place, problem)
+fn missing_name(span: impl ToTokens) -> Error {
+    let message = format!("the event has no name; write `{EXAMPLE}` on the struct");
+    Error::new_spanned(span, message)
 }
 
-fn markless(place: impl ToTokens) -> Error {
-    Error::new_spanned(place, format!("a field takes {FIELD_MARKS}"))
+fn missing_mark(span: impl ToTokens) -> Error {
+    Error::new_spanned(span, format!("a field takes {FIELD_MARKS}"))
 }
 
 fn not_for_a_struct(word: &Ident) -> Error {
-    let problem = match word.to_string().as_str() {
+    let message = match word.to_string().as_str() {
         "version" => "`version` takes a number: `version = 1`".to_owned(),
         "aggregate" => "`aggregate` takes a string: `aggregate = \"order\"`".to_owned(),
         "free" => "`free` takes no value".to_owned(),
         "id" | "key" | "tenant" => format!("`{word}` marks a field, not the struct"),
         _ => format!("unknown setting `{word}`; after its name an event takes {STRUCT_SETTINGS}"),
     };
-    Error::new_spanned(word, problem)
+    Error::new_spanned(word, message)
 }
 
 fn not_for_a_field(item: &Item) -> Error {
     let word = match item {
-        Item::Name(name) => return markless(name),
+        Item::Name(name) => return missing_mark(name),
         Item::Word(word) | Item::Setting(word, _) => word,
     };
-    let problem = match word.to_string().as_str() {
+    let message = match word.to_string().as_str() {
         "id" | "key" | "tenant" => format!("`{word}` takes no value"),
         "version" | "aggregate" | "free" => format!("`{word}` belongs on the struct"),
         _ => format!("unknown mark `{word}`; a field takes {FIELD_MARKS}"),
     };
-    Error::new_spanned(word, problem)
+    Error::new_spanned(word, message)
 }
 
-/// Both values, or the mistakes of both.
+/// Returns both values, or the errors of both.
 pub(crate) fn both<A, B>(first: Result<A>, second: Result<B>) -> Result<(A, B)> {
     match (first, second) {
         (Ok(first), Ok(second)) => Ok((first, second)),
-        (Err(mut mistake), Err(another)) => {
-            mistake.combine(another);
-            Err(mistake)
+        (Err(mut error), Err(another)) => {
+            error.combine(another);
+            Err(error)
         }
-        (Err(mistake), Ok(_)) | (Ok(_), Err(mistake)) => Err(mistake),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
     }
 }
 
-/// Goes on after a mistake, so that the next one is seen as well.
+/// Collects the errors of all results.
 fn all(results: impl Iterator<Item = Result<()>>) -> Result<()> {
-    let mistakes = results.filter_map(Result::err);
-    let joined = mistakes.reduce(|mut sum, next| {
+    let errors = results.filter_map(Result::err);
+    let joined = errors.reduce(|mut sum, next| {
         sum.combine(next);
         sum
     });

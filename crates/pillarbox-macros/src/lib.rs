@@ -1,7 +1,7 @@
-//! The derive macro of `pillarbox`; use it as `pillarbox::Event`.
+//! The derive macro of `pillarbox`, re-exported as `pillarbox::Event`.
 //!
-//! This crate is not meant to be named in your `Cargo.toml`: `pillarbox` re-exports the derive
-//! beside the trait of the same name, under its feature `macros`.
+//! Do not depend on this crate directly: `pillarbox` re-exports the derive macro beside the trait of
+//! the same name, under its feature `macros`.
 
 mod attribute;
 mod event;
@@ -9,29 +9,29 @@ mod event;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Makes a struct an event: its name on the wire, its version and what it is about.
+/// Derives `Event` for a struct.
 ///
-/// On the struct, `#[event("order.placed")]` gives the name, which comes first and is required.
-/// What may follow it:
+/// On the struct, `#[event("order.placed")]` sets the event type, which comes first and is required.
+/// These settings may follow:
 ///
 /// | setting              | meaning                                           | default       |
 /// |----------------------|---------------------------------------------------|---------------|
-/// | `version = 2`        | version of the payload's shape, 1 or more         | `version = 1` |
-/// | `aggregate = "order"`| kind of thing the event is about                  | nothing in particular |
-/// | `free`               | delivered in no particular order                  | ordered by aggregate |
+/// | `version = 2`        | version of the payload's schema, 1 or more        | `version = 1` |
+/// | `aggregate = "order"`| type of the entity that the event is about        | no aggregate  |
+/// | `free`               | unordered                                         | ordered by aggregate |
 ///
 /// On a field, each mark at most once per struct:
 ///
 /// | mark               | meaning                                   | the field's type               |
 /// |--------------------|-------------------------------------------|--------------------------------|
-/// | `#[event(id)]`     | which aggregate; needs `aggregate = "…"`  | `T: Display`                   |
-/// | `#[event(key)]`    | what the event is ordered by              | `T: Display`                   |
-/// | `#[event(tenant)]` | whose event it is                         | `T: Display`, or an `Option` of it |
+/// | `#[event(id)]`     | the aggregate id; needs `aggregate = "…"` | `T: Display`                   |
+/// | `#[event(key)]`    | the ordering key                          | `T: Display`                   |
+/// | `#[event(tenant)]` | the tenant                                | `T: Display`, or an `Option` of it |
 ///
 /// One field may carry several marks: `#[event(id, key)]`. A `free` event has no `key`.
 ///
-/// The struct must also be `Serialize` and `Deserialize`, and own what it holds. Bounds on type
-/// parameters are taken as written; none are added.
+/// The struct must also implement `Serialize` and `Deserialize`, and own its data. The macro adds no
+/// bounds to type parameters.
 ///
 /// # Examples
 ///

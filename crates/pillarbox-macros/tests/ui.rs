@@ -1,11 +1,11 @@
-//! What the derive makes of good structs, and what it says of bad ones.
+//! The output of the derive macro for valid structs, and its errors for invalid ones.
 
 #[test]
-fn good_events_compile_and_say_what_they_are() {
+fn valid_events_compile() {
     trybuild::TestCases::new().pass("tests/ui/pass/*.rs");
 }
 
 #[test]
-fn bad_events_are_refused_where_the_mistake_is() {
+fn invalid_events_are_rejected_with_a_precise_span() {
     trybuild::TestCases::new().compile_fail("tests/ui/fail/*.rs");
 }

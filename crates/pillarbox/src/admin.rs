@@ -1,4 +1,4 @@
-//! What an operator does: look at dead letters, replay them, skip them, discard them.
+//! Operations on dead letters: list, replay, skip, discard.
 
 mod bulk;
 
@@ -12,10 +12,10 @@ use crate::store::{
     StoredEvent, Target,
 };
 
-/// The operator's hand on a store.
+/// Lists, replays, skips and discards dead letters.
 ///
-/// The relay finds what was replayed at its next sweep; wake it
-/// ([`RelayHandle::wake`](crate::RelayHandle::wake)) to have it delivered at once.
+/// A relay finds replayed events at its next sweep. Call
+/// [`RelayHandle::wake`](crate::RelayHandle::wake) to deliver them at once.
 ///
 /// # Examples
 /// ```
@@ -43,17 +43,17 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// The operator's hand on this store.
+    /// Creates an admin for a store.
     pub fn new(store: impl Store) -> Self {
         Self::shared(Arc::new(store))
     }
 
-    /// The same, on a store that is shared already, such as `connect` gives.
+    /// Creates an admin for a shared store, such as [`connect`](crate::connect()) returns.
     pub fn shared(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
 
-    /// A page of dead letters and held events, without their payloads.
+    /// Returns a page of dead letters and held events, without their payloads.
     ///
     /// # Examples
     /// ```
@@ -74,15 +74,15 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// What the store answers.
+    /// Returns the store's error.
     ///
     /// # Cancel safety
-    /// Nothing is changed.
+    /// This method is cancel safe: it only reads.
     pub async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
         self.store.dead_letters(list).await
     }
 
-    /// How many dead letters and held events there are.
+    /// Returns the number of dead letters and held events that match.
     ///
     /// # Examples
     /// ```
@@ -99,15 +99,15 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// What the store answers.
+    /// Returns the store's error.
     ///
     /// # Cancel safety
-    /// Nothing is changed.
+    /// This method is cancel safe: it only reads.
     pub async fn count(&self, filter: &Filter) -> Result<u64> {
         self.store.count_dead(filter).await
     }
 
-    /// One event with its payload and its state, whatever that is.
+    /// Returns an event in any state, with its payload.
     ///
     /// # Examples
     /// ```
@@ -128,25 +128,25 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// What the store answers.
+    /// Returns the store's error.
     ///
     /// # Cancel safety
-    /// Nothing is changed.
+    /// This method is cancel safe: it only reads.
     pub async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
         self.store.event(id).await
     }
 
-    /// What failed and was done about one event, oldest first, also after it was discarded.
+    /// Returns the failures and operations of an event, oldest first, also after it was discarded.
     ///
-    /// The id is an [`EventId`], or any text that [`DeadLetter::event_id`] shows.
+    /// The id is an [`EventId`], or the text of a [`DeadLetter::event_id`].
     ///
     /// # Examples
     /// ```
     /// # use pillarbox::{Admin, EventId, MemoryStore};
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// # let (admin, id) = (Admin::new(MemoryStore::new()), EventId::generate());
-    /// for line in admin.audit_trail(&id).await? {
-    ///     println!("{} {} {}", line.at, line.action, line.error.unwrap_or_default());
+    /// for entry in admin.audit_trail(&id).await? {
+    ///     println!("{} {} {}", entry.at, entry.action, entry.error.unwrap_or_default());
     /// }
     /// # Ok::<(), pillarbox::Error>(())
     /// # })?;
@@ -154,19 +154,19 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// What the store answers.
+    /// Returns the store's error.
     ///
     /// # Cancel safety
-    /// Nothing is changed.
+    /// This method is cancel safe: it only reads.
     pub async fn audit_trail(&self, id: impl AsRef<str>) -> Result<Vec<AuditEntry>> {
         self.store.audit_trail(id.as_ref()).await
     }
 
-    /// Replays, skips or discards any number of events, by id or by `seq`, and says how many of
-    /// them are dead letters or held, and which were changed.
+    /// Replays, skips or discards events by id or by `seq`. Returns how many of them are dead letters
+    /// or held, and which were changed.
     ///
-    /// Each [`MAX_BATCH`] of them are one transaction. An event that is not in the state for it is
-    /// left alone, so that a call can be repeated after an error.
+    /// Events are processed in transactions of [`MAX_BATCH`]. An event in any other state is not
+    /// changed, so a call can be repeated after an error.
     ///
     /// # Examples
     /// ```
@@ -175,7 +175,7 @@ impl Admin {
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// # let (admin, ids) = (Admin::new(MemoryStore::new()), vec![EventId::generate()]);
-    /// let discard = Operation::discard(ids).by("ana")?.reason("sent by hand")?;
+    /// let discard = Operation::discard(ids).by("ana")?.reason("sent manually")?;
     /// let discarded = admin.operate(discard).await?;
     /// println!("{} of {} discarded", discarded.changed.len(), discarded.matched);
     /// # Ok::<(), pillarbox::Error>(())
@@ -184,10 +184,10 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// What the store answers. What was done to earlier batches stays done.
+    /// Returns the store's error. Earlier batches stay committed.
     ///
     /// # Cancel safety
-    /// Each batch is done whole or not at all; the later ones are not done.
+    /// If the future is dropped, each batch is either committed or not; later batches are not run.
     pub async fn operate(&self, mut operation: Operation) -> Result<Operated> {
         let mut seen = HashSet::new();
         let targets = std::mem::take(&mut operation.targets).into_iter();
@@ -202,7 +202,7 @@ impl Admin {
         Ok(operated)
     }
 
-    /// Replays, skips or discards everything that matches now; nothing happens until it is run.
+    /// Creates an operation on all dead letters that match. It does nothing until it is run.
     ///
     /// # Examples
     /// ```

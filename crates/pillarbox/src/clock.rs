@@ -1,4 +1,4 @@
-//! Time: the only room that asks what time it is.
+//! Time. Only this module reads the clocks of the machine.
 
 use std::{fmt, time::Duration};
 
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 
-/// Year 1 and the end of year 9999: what RFC 3339 and every database can write down.
+// Year 1 and the end of year 9999, the range of RFC 3339 and of every database.
 const FIRST_MICROS: i64 = -62_135_596_800_000_000;
 const LAST_MICROS: i64 = 253_402_300_799_999_999;
 
-/// A moment in UTC with microseconds, which every store keeps exactly.
+/// A point in time in UTC with microsecond precision, which every store keeps exactly.
 ///
 /// # Examples
 /// ```
@@ -26,34 +26,34 @@ const LAST_MICROS: i64 = 253_402_300_799_999_999;
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The moment this many microseconds after 1970, cut to the years 1 to 9999.
+    /// Creates a timestamp from microseconds since 1970, clamped to the years 1 to 9999.
     pub fn from_unix_micros(micros: i64) -> Self {
         Self(micros.clamp(FIRST_MICROS, LAST_MICROS))
     }
 
-    /// Microseconds since 1970.
+    /// Returns the microseconds since 1970.
     pub fn unix_micros(self) -> i64 {
         self.0
     }
 
-    /// Reads an RFC 3339 text.
+    /// Parses an RFC 3339 text.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is not one.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for any other text.
     pub fn parse(text: &str) -> Result<Self> {
         OffsetDateTime::parse(text, &Rfc3339).map(Self::from).map_err(|source| {
             Error::invalid(format!("not an RFC 3339 time: {text:?}")).caused_by(source)
         })
     }
 
-    /// This moment moved forward, or the last representable one.
+    /// Adds a duration, or returns the latest timestamp on overflow.
     #[must_use]
     pub fn saturating_add(self, duration: Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Self::from_unix_micros(self.unix_micros().saturating_add(micros))
     }
 
-    /// How long after `earlier` this moment is; zero when it is not after.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
@@ -86,7 +86,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Tells the wall-clock time. Tests bring one that they turn by hand.
+/// A source of wall-clock time. Tests use one that they advance themselves.
 ///
 /// # Examples
 /// ```
@@ -95,25 +95,25 @@ impl fmt::Display for Timestamp {
 /// assert!(SystemClock.now() <= SystemClock.now());
 /// ```
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's own clock.
+/// The clock of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the room that may ask")]
+    #[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
     fn now(&self) -> Timestamp {
         OffsetDateTime::now_utc().into()
     }
 }
 
-/// A deadline that has passed as soon as either the monotonic or the wall clock says so.
+/// A deadline that has passed as soon as the monotonic clock or the wall clock has passed it.
 ///
-/// A machine that was suspended comes back with a monotonic clock that stood still; one whose
-/// wall clock was set back has only the monotonic one. A lease must end by both.
+/// The monotonic clock may stand still while a machine is suspended, and the wall clock may be set
+/// back. A lease must end in both cases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     monotonic: Instant,
@@ -125,27 +125,27 @@ impl Deadline {
         Self { monotonic: instant() + duration, wall: clock.now().saturating_add(duration) }
     }
 
-    /// Whether less than `needed` is left.
+    /// Returns whether less than `needed` is left.
     pub(crate) fn has_passed(&self, clock: &dyn Clock, needed: Duration) -> bool {
         instant() + needed >= self.monotonic || clock.now().saturating_add(needed) >= self.wall
     }
 }
 
-/// Whole microseconds, as databases count; a century is as good as for ever and never overflows.
+/// Converts a duration to microseconds for SQL, at most a century, so that no sum overflows.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) fn micros(duration: Duration) -> i64 {
     const CENTURY: i64 = 100 * 366 * 86_400 * 1_000_000;
     i64::try_from(duration.as_micros()).map_or(CENTURY, |micros| micros.min(CENTURY))
 }
 
-/// The other way round; what lies in the past is zero.
+/// Converts microseconds from SQL to a duration. A negative value is zero.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) fn from_micros(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// The monotonic now; stands still in tests that pause tokio's time.
-#[expect(clippy::disallowed_methods, reason = "this is the room that may ask")]
+/// Returns the monotonic time, which tests can pause through tokio.
+#[expect(clippy::disallowed_methods, reason = "only this module reads the clock")]
 pub(crate) fn instant() -> Instant {
     Instant::now()
 }

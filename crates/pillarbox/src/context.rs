@@ -1,12 +1,12 @@
-//! Who is acting: travels from the request through the event to the listener.
+//! The context of the current work, which events carry from the request to the listener.
 
 use crate::envelope::{Envelope, Headers};
 use crate::error::Result;
 
-/// Tenant, actor, request, locale and trace of the work at hand.
+/// The tenant, actor, request, locale and trace of the current work.
 ///
-/// Give it to [`scope`], and every emit inside picks it up; around a delivery the relay restores
-/// it, so that events emitted by a listener carry it on.
+/// Events emitted inside [`scope`] carry its context. The relay restores the context of an event
+/// around its delivery, so events emitted by a listener carry it as well.
 ///
 /// # Examples
 /// ```
@@ -16,7 +16,7 @@ use crate::error::Result;
 /// let request = Context::new().tenant("acme").request_id("r-17");
 ///
 /// context::scope(request, async {
-///     assert_eq!(context::current().and_then(|now| now.tenant), Some("acme".into()));
+///     assert_eq!(context::current().and_then(|context| context.tenant), Some("acme".into()));
 /// })
 /// .await;
 ///
@@ -26,17 +26,17 @@ use crate::error::Result;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
-    /// Whose data is worked on.
+    /// The tenant whose data is processed.
     pub tenant: Option<String>,
-    /// Who acts: a user, a service.
+    /// The user or service that acts.
     pub actor: Option<String>,
-    /// The request this is part of.
+    /// The id of the request.
     pub request_id: Option<String>,
-    /// Language and region of the actor.
+    /// The language and region of the actor.
     pub locale: Option<String>,
-    /// W3C trace context: which trace this is part of, and below which span.
+    /// The W3C trace context: the trace and the parent span.
     pub traceparent: Option<String>,
-    /// W3C trace context: what tracing systems add to it. Counts only beside a `traceparent`.
+    /// The vendor-specific part of the W3C trace context. It is ignored without a `traceparent`.
     pub tracestate: Option<String>,
 }
 
@@ -44,20 +44,20 @@ tokio::task_local! {
     static CURRENT: Context;
 }
 
-/// Runs a future with this context; emits inside it pick the context up.
+/// Runs a future with this context. Events emitted inside it carry the context.
 ///
 /// # Cancel safety
-/// As the future's own: dropping one drops the other.
+/// The same as that of the future.
 pub async fn scope<F: Future>(context: Context, future: F) -> F::Output {
     CURRENT.scope(context, future).await
 }
 
-/// The context of the work at hand, if there is one.
+/// Returns the current context, if there is one.
 pub fn current() -> Option<Context> {
     CURRENT.try_with(Clone::clone).ok()
 }
 
-/// The headers that carry each part, beside `tenant_id`, which has a column.
+// The headers that carry each part. The tenant has a column.
 const ACTOR: &str = "actor";
 const REQUEST_ID: &str = "request-id";
 const LOCALE: &str = "locale";
@@ -65,59 +65,59 @@ const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 
 impl Context {
-    /// Nothing known.
+    /// Creates an empty context.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With this tenant.
+    /// Sets the tenant.
     #[must_use]
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
         self.tenant = Some(tenant.into());
         self
     }
 
-    /// With this actor.
+    /// Sets the actor.
     #[must_use]
     pub fn actor(mut self, actor: impl Into<String>) -> Self {
         self.actor = Some(actor.into());
         self
     }
 
-    /// With this request id.
+    /// Sets the request id.
     #[must_use]
     pub fn request_id(mut self, request_id: impl Into<String>) -> Self {
         self.request_id = Some(request_id.into());
         self
     }
 
-    /// With this locale.
+    /// Sets the locale.
     #[must_use]
     pub fn locale(mut self, locale: impl Into<String>) -> Self {
         self.locale = Some(locale.into());
         self
     }
 
-    /// With this W3C trace context.
+    /// Sets the W3C `traceparent`.
     #[must_use]
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.traceparent = Some(traceparent.into());
         self
     }
 
-    /// With this W3C trace state.
+    /// Sets the W3C `tracestate`.
     #[must_use]
     pub fn tracestate(mut self, tracestate: impl Into<String>) -> Self {
         self.tracestate = Some(tracestate.into());
         self
     }
 
-    /// The envelope with what it does not say itself.
+    /// Adds the context to an envelope. Values that the envelope already has are kept.
     pub(crate) fn fill(&self, mut envelope: Envelope) -> Result<Envelope> {
         if let (None, Some(tenant)) = (envelope.tenant_id(), &self.tenant) {
             envelope = envelope.tenant(tenant.clone())?;
         }
-        for (name, value) in self.named() {
+        for (name, value) in self.headers() {
             if envelope.header_map().get(name).is_none() {
                 envelope = envelope.header(name, value)?;
             }
@@ -125,28 +125,29 @@ impl Context {
         Ok(self.fill_trace(envelope))
     }
 
-    /// A trace often comes from outside: one that cannot be kept is left out, and never costs the
-    /// caller a transaction. An envelope that names its trace keeps it, and a state is of one
-    /// trace only.
+    /// Adds the trace context, unless the envelope has one.
+    ///
+    /// A trace context often comes from another system. An invalid one is left out, so that it
+    /// never fails the caller's transaction.
     fn fill_trace(&self, envelope: Envelope) -> Envelope {
         let Some(parent) = &self.traceparent else { return envelope };
         if envelope.header_map().get(TRACEPARENT).is_some() {
             return envelope;
         }
         let mut headers = envelope.header_map().clone();
-        // Without a parent it is of a trace that nobody knows.
+        // A `tracestate` without a `traceparent` belongs to an unknown trace.
         headers.remove(TRACESTATE);
         if headers.insert(TRACEPARENT, parent).is_err() {
             return envelope;
         }
         if let Some(state) = &self.tracestate {
-            // Refused, the trace goes on without it.
+            // An invalid `tracestate` is left out.
             let _ = headers.insert(TRACESTATE, state);
         }
         envelope.headers(headers)
     }
 
-    /// The context that an event carries.
+    /// Returns the context of an event.
     pub(crate) fn of(envelope: &Envelope) -> Self {
         let headers: &Headers = envelope.header_map();
         let header = |name| headers.get(name).map(str::to_owned);
@@ -160,12 +161,12 @@ impl Context {
         }
     }
 
-    /// The trace that an event was emitted in.
+    /// Returns the `traceparent` of an event.
     pub(crate) fn traceparent_of(envelope: &Envelope) -> Option<&str> {
         envelope.header_map().get(TRACEPARENT)
     }
 
-    fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [(ACTOR, &self.actor), (REQUEST_ID, &self.request_id), (LOCALE, &self.locale)]
             .into_iter()
             .filter_map(|(name, value)| value.as_deref().map(|value| (name, value)))
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_keeps_what_it_says_itself() {
+    fn an_envelope_keeps_its_own_values() {
         let context = Context::new().tenant("acme").actor("ada").traceparent("00-1-2-01");
         let envelope = Envelope::json("a", &1).unwrap().tenant("own").unwrap();
 
@@ -190,7 +191,7 @@ mod tests {
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_trace_travels_with_its_state() {
+    fn a_trace_is_stored_with_its_state() {
         let context = Context::new().traceparent(TRACE).tracestate("congo=t61rcWkgMzE");
 
         let filled = context.fill(Envelope::json("a", &1).unwrap()).unwrap();
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_cannot_be_kept_costs_no_transaction() {
+    fn an_invalid_trace_does_not_fail_the_emit() {
         for bad in ["00-\n".to_owned(), "x".repeat(100_000)] {
             let context = Context::new().actor("ada").traceparent(bad.clone()).tracestate(bad);
 

@@ -1,11 +1,11 @@
-//! Crash points: named steps at which a test has its process die, fail or stand still.
+//! Crash points: named steps at which a test can kill, fail or stop the process.
 //!
-//! For tests only, behind the feature `crash-points`; without it a point is no code at all. With it,
-//! nothing happens unless `PILLARBOX_CRASH_AT=name:n:action` is set when the process starts: at the
-//! n-th pass through that point the process is killed (`kill`), panics (`panic`), gets an error that
-//! passes (`error`), or stands still until somebody resumes it (`stop`).
+//! They are for tests only, behind the feature `crash-points`; without it they compile to nothing.
+//! Set `PILLARBOX_CRASH_AT=name:n:action` when the process starts: at the n-th pass through the named
+//! point the process is killed (`kill`), panics (`panic`), gets a transient error (`error`), or is
+//! stopped by SIGSTOP (`stop`).
 
-/// A step of the protocol; `crash_point!("take.before"?)` where an error can be returned.
+/// Marks a crash point; `crash_point!("take.before"?)` can return an error.
 macro_rules! crash_point {
     ($name:literal) => {
         #[cfg(feature = "crash-points")]
@@ -33,19 +33,19 @@ mod armed {
 
     use crate::error::{Error, ErrorKind, Result};
 
-    /// What says where the process is to crash, and how.
+    /// The environment variable that arms a crash point.
     pub const VARIABLE: &str = "PILLARBOX_CRASH_AT";
 
     /// One crash point.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct CrashPoint {
-        /// What comes before the last dot is what is done there.
+        /// The step, then a dot and the position within it.
         pub name: &'static str,
-        /// Whether an error can be returned from it.
+        /// Whether it can return an error.
         pub fails: bool,
     }
 
-    /// Every crash point, in the order of an event's life.
+    /// All crash points, in the order in which an event passes them.
     pub const CRASH_POINTS: &[CrashPoint] = &[
         fails("migrate.before"),
         fails("migrate.inside"),
@@ -55,7 +55,7 @@ mod armed {
         fails("emit.insert.after"),
         fails("emit.registered"),
         fails("emit.commit.before"),
-        // The commit has happened, and nothing that comes later may say that it has not.
+        // The commit has happened, so no error may be returned.
         never_fails("emit.commit.after"),
         never_fails("emit.hook"),
         fails("emit.own.before"),
@@ -88,7 +88,7 @@ mod armed {
         fails("deliver.after"),
         fails("inbox.before"),
         fails("inbox.after"),
-        // What the engine itself does between two answers of the store has nobody to fail to.
+        // The engine has no caller to return an error to.
         never_fails("judge"),
         fails("settle.before"),
         fails("settle.inside"),
@@ -124,8 +124,11 @@ mod armed {
     }
 
     static ARMED: LazyLock<Option<Armed>> = LazyLock::new(|| {
-        let said = std::env::var(VARIABLE).ok()?;
-        Some(Armed::parse(&said).unwrap_or_else(|| panic!("{VARIABLE}={said} is no crash")))
+        let value = std::env::var(VARIABLE).ok()?;
+        Some(
+            Armed::parse(&value)
+                .unwrap_or_else(|| panic!("{VARIABLE}={value} is invalid: expected name:n:action")),
+        )
     });
 
     struct Armed {
@@ -143,7 +146,7 @@ mod armed {
         Stop,
     }
 
-    /// Passes a point; does what it is armed for when it is time.
+    /// Passes a crash point, and runs its action if it is armed.
     pub(crate) fn pass(name: &'static str) -> Result<()> {
         match &*ARMED {
             Some(armed) if armed.point.name == name => armed.pass(),
@@ -152,9 +155,9 @@ mod armed {
     }
 
     impl Armed {
-        fn parse(said: &str) -> Option<Self> {
-            let mut words = said.split(':');
-            let (name, nth, action) = (words.next()?, words.next()?, words.next()?);
+        fn parse(value: &str) -> Option<Self> {
+            let mut parts = value.split(':');
+            let (name, nth, action) = (parts.next()?, parts.next()?, parts.next()?);
             let action = match action {
                 "kill" => Action::Kill,
                 "panic" => Action::Panic,
@@ -164,8 +167,8 @@ mod armed {
             };
             let point = *CRASH_POINTS.iter().find(|point| point.name == name)?;
             let nth = nth.parse().ok()?;
-            let can_be = point.fails || action != Action::Error;
-            can_be.then_some(Self { point, nth, action, passed: AtomicU32::new(0) })
+            let is_possible = point.fails || action != Action::Error;
+            is_possible.then_some(Self { point, nth, action, passed: AtomicU32::new(0) })
         }
 
         fn pass(&self) -> Result<()> {
@@ -173,7 +176,7 @@ mod armed {
                 return Ok(());
             }
             let name = self.point.name;
-            // Whoever armed it waits for this line.
+            // Tests wait for this line.
             eprintln!("crash point {name}: {:?}", self.action);
             match self.action {
                 Action::Kill => signal("KILL"),
@@ -187,12 +190,12 @@ mod armed {
         }
     }
 
-    /// To this process, by a program: there is no way to do it here without `unsafe`.
+    /// Sends a signal to this process through the program `kill`, which avoids `unsafe`.
     fn signal(name: &str) {
         let pid = std::process::id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.is_ok_and(|sent| sent.success()), "cannot send SIG{name} to itself");
-        // It may come a moment after it was sent, and nothing more is done until then.
+        // The signal may arrive with a delay; nothing may run until then.
         std::thread::sleep(Duration::from_millis(50));
     }
 
@@ -201,7 +204,7 @@ mod armed {
         use super::*;
 
         #[test]
-        fn only_a_whole_order_arms_a_point() {
+        fn only_a_complete_value_arms_a_point() {
             let armed = Armed::parse("settle.after:3:stop").unwrap();
             assert_eq!((armed.point.name, armed.nth), ("settle.after", 3));
             assert_eq!(armed.action, Action::Stop);
@@ -212,7 +215,7 @@ mod armed {
         }
 
         #[test]
-        fn an_armed_point_fails_once_at_its_turn() {
+        fn an_armed_point_fails_once_at_the_nth_pass() {
             let armed = Armed::parse("take.before:2:error").unwrap();
 
             let failed: Vec<bool> = (0..4).map(|_| armed.pass().is_err()).collect();

@@ -1,4 +1,4 @@
-//! The envelope: one event with everything that travels with it.
+//! The envelope: an event with its payload, headers and metadata.
 
 mod headers;
 mod payload;
@@ -24,19 +24,19 @@ use crate::id::EventId;
 /// When an event may first be delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// Right after the commit.
+    /// Directly after the commit.
     #[default]
     AtOnce,
-    /// Not before this moment, by the database's clock.
+    /// Not before this time, by the database's clock.
     At(Timestamp),
-    /// Not before this long after the insert, by the database's clock.
+    /// Not before this delay after the insert, by the database's clock.
     After(Duration),
 }
 
-/// One event: what happened, to what, for whom, and its payload.
+/// An event with its payload, headers and metadata.
 ///
-/// Immutable, and cheap to clone: clones share their parts. Required parts are arguments; each
-/// optional part is one chained call that checks its limit and gives a new envelope.
+/// An envelope is immutable and cheap to clone. Constructors take the required parts; each optional
+/// part is set by a chained call that checks its limit and returns a new envelope.
 ///
 /// # Examples
 /// ```
@@ -72,15 +72,15 @@ struct Parts {
     occurred_at: Option<Timestamp>,
 }
 
-/// Longest content type, in characters.
+/// The maximum length of a content type in characters.
 pub const MAX_CONTENT_TYPE: usize = 128;
 
 impl Envelope {
-    /// An event whose payload is this value as JSON.
+    /// Creates an event whose payload is a value serialized as JSON.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the type's name or the payload
-    /// breaks a limit.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the event type or the payload exceeds
+    /// a limit.
     pub fn json<T>(
         event_type: impl TryInto<EventType, Error: Into<Error>>,
         value: &T,
@@ -91,11 +91,11 @@ impl Envelope {
         Ok(Self::new(event_type.try_into().map_err(Into::into)?, Payload::json(value)?))
     }
 
-    /// An event whose payload is these bytes.
+    /// Creates an event whose payload is binary.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the type's name or the payload
-    /// breaks a limit.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the event type or the payload exceeds
+    /// a limit.
     pub fn bytes(
         event_type: impl TryInto<EventType, Error: Into<Error>>,
         bytes: impl Into<Vec<u8>> + AsRef<[u8]>,
@@ -103,20 +103,20 @@ impl Envelope {
         Ok(Self::new(event_type.try_into().map_err(Into::into)?, Payload::bytes(bytes)?))
     }
 
-    /// An event with this payload.
+    /// Creates an event with a payload.
     pub fn new(event_type: EventType, payload: Payload) -> Self {
         Self(Arc::new(Parts::new(EventId::generate(), event_type, payload)))
     }
 
-    /// The parts, to be changed: nobody who shares them sees it.
+    /// Returns the parts for a change, which does not affect other clones.
     fn parts(&mut self) -> &mut Parts {
         Arc::make_mut(&mut self.0)
     }
 
-    /// A typed event, sealed.
+    /// Creates the envelope of a typed event.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a part breaks its limit.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a part exceeds its limit.
     pub fn of<E: Event>(event: &E) -> Result<Self> {
         let mut envelope = Self::new(E::TYPE, Payload::json(event)?).version(E::VERSION)?;
         envelope.parts().aggregate_type = E::AGGREGATE;
@@ -131,14 +131,14 @@ impl Envelope {
         }
     }
 
-    /// With an id of your own; emitting it twice is refused by the database.
+    /// Sets an id of your own. The database rejects a second event with the same id.
     #[must_use]
     pub fn id(mut self, id: EventId) -> Self {
         self.parts().id = id;
         self
     }
 
-    /// With the version of the payload's shape; 1 unless said.
+    /// Sets the version of the payload's schema. Defaults to 1.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is 0 or above 2147483647.
@@ -147,7 +147,7 @@ impl Envelope {
         Ok(self)
     }
 
-    /// About this aggregate, and ordered by it unless [`key`](Self::key) says otherwise.
+    /// Sets the aggregate. Events are ordered by aggregate unless [`key`](Self::key) sets another key.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a name is empty, too long, or has
@@ -164,8 +164,8 @@ impl Envelope {
         Ok(self)
     }
 
-    /// About a kind of aggregate, and none in particular: ordered by nothing unless
-    /// [`key`](Self::key) says otherwise.
+    /// Sets the aggregate type without an aggregate id. Such events are unordered unless
+    /// [`key`](Self::key) sets a key.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the name is empty, too long, or has
@@ -179,7 +179,7 @@ impl Envelope {
         Ok(self)
     }
 
-    /// Ordered by this key.
+    /// Sets the key that the event is ordered by.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a given key is empty, too long, or
@@ -189,7 +189,7 @@ impl Envelope {
         Ok(self)
     }
 
-    /// Belonging to this tenant.
+    /// Sets the tenant.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, too long, or has
@@ -201,7 +201,7 @@ impl Envelope {
         Ok(self)
     }
 
-    /// With the media type of the payload.
+    /// Sets the media type of the payload.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, too long, or has
@@ -213,7 +213,7 @@ impl Envelope {
         Ok(self)
     }
 
-    /// With a header.
+    /// Adds a header.
     ///
     /// # Errors
     /// As [`Headers::insert`].
@@ -222,28 +222,28 @@ impl Envelope {
         Ok(self)
     }
 
-    /// With these headers in place of those it had.
+    /// Replaces all headers.
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
         self.parts().headers = headers;
         self
     }
 
-    /// Delivered no earlier than this moment, by the database's clock.
+    /// Delivers the event no earlier than this time, by the database's clock.
     #[must_use]
     pub fn deliver_at(mut self, moment: Timestamp) -> Self {
         self.parts().delivery = Delivery::At(moment);
         self
     }
 
-    /// Delivered no earlier than this long after the insert, by the database's clock.
+    /// Delivers the event no earlier than this delay after the insert, by the database's clock.
     #[must_use]
     pub fn deliver_after(mut self, delay: Duration) -> Self {
         self.parts().delivery = Delivery::After(delay);
         self
     }
 
-    /// Happened at this moment; the moment of the insert unless said.
+    /// Sets the time when the event happened. Defaults to the time of the insert.
     #[must_use]
     pub fn occurred_at(mut self, moment: Timestamp) -> Self {
         self.parts().occurred_at = Some(moment);
@@ -251,41 +251,42 @@ impl Envelope {
     }
 }
 
-/// What the envelope holds.
+/// Accessors.
 impl Envelope {
-    /// The event's id, the same on every attempt.
+    /// Returns the event's id, which is the same on every attempt.
     pub fn event_id(&self) -> &EventId {
         &self.0.id
     }
 
-    /// What happened.
+    /// Returns the event type.
     pub fn event_type(&self) -> &EventType {
         &self.0.event_type
     }
 
-    /// Version of the payload's shape.
+    /// Returns the version of the payload's schema.
     pub fn event_version(&self) -> u32 {
         self.0.version
     }
 
-    /// The kind of thing it happened to.
+    /// Returns the aggregate type.
     pub fn aggregate_type(&self) -> &AggregateType {
         &self.0.aggregate_type
     }
 
-    /// The thing it happened to.
+    /// Returns the aggregate id.
     pub fn aggregate_id(&self) -> Option<&str> {
         self.0.aggregate_id.as_deref()
     }
 
-    /// What the writer wants it ordered by.
+    /// Returns the key as set by the writer.
     pub fn partition_key(&self) -> &Key {
         &self.0.key
     }
 
-    /// What it is in fact ordered by: the key given, else the aggregate, else nothing.
+    /// Returns the key that the event is ordered by: the given key, otherwise the aggregate,
+    /// otherwise none.
     ///
-    /// The SQL tables compute the same text for rows that others insert.
+    /// The database computes the same text for rows that other programs insert.
     pub fn ordering_key(&self) -> Option<String> {
         match (&self.0.key, &self.0.aggregate_id) {
             (Key::Given(key), _) => Some(key.clone()),
@@ -294,7 +295,7 @@ impl Envelope {
         }
     }
 
-    /// Whether it is ordered by anything.
+    /// Returns whether the event has an ordering key.
     pub(crate) fn is_ordered(&self) -> bool {
         match &self.0.key {
             Key::Given(_) => true,
@@ -303,17 +304,17 @@ impl Envelope {
         }
     }
 
-    /// Whose event it is.
+    /// Returns the tenant.
     pub fn tenant_id(&self) -> Option<&str> {
         self.0.tenant.as_deref()
     }
 
-    /// Its content.
+    /// Returns the payload.
     pub fn payload(&self) -> &Payload {
         &self.0.payload
     }
 
-    /// The media type of its content: what was given, else what the payload says.
+    /// Returns the media type of the payload: the given one, otherwise the default for its kind.
     pub fn media_type(&self) -> &str {
         match (&self.0.content_type, &self.0.payload) {
             (Some(content_type), _) => content_type,
@@ -322,27 +323,27 @@ impl Envelope {
         }
     }
 
-    /// The media type, if one was given.
+    /// Returns the media type, if one was set.
     pub fn given_content_type(&self) -> Option<&str> {
         self.0.content_type.as_deref()
     }
 
-    /// Its headers.
+    /// Returns the headers.
     pub fn header_map(&self) -> &Headers {
         &self.0.headers
     }
 
-    /// Bytes that it takes in memory and on its way: its payload, and its headers as JSON.
+    /// Returns the size of the payload and of the headers as JSON, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.0.payload.as_bytes().len() + self.0.headers.size()
     }
 
-    /// When it may first be delivered.
+    /// Returns when the event may first be delivered.
     pub fn delivery(&self) -> Delivery {
         self.0.delivery
     }
 
-    /// When it happened; `None` until the insert decides.
+    /// Returns when the event happened; `None` if the insert sets it.
     pub fn moment(&self) -> Option<Timestamp> {
         self.0.occurred_at
     }
@@ -386,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clone_does_not_see_what_becomes_of_the_other() {
+    fn a_clone_is_independent() {
         let envelope = Envelope::json("a", &1).unwrap();
         let other = envelope.clone().tenant("acme").unwrap().header("a", "b").unwrap();
 
@@ -397,17 +398,17 @@ mod tests {
     #[test]
     fn the_key_given_wins_over_the_aggregate() {
         let envelope = Envelope::json("a", &1).unwrap();
-        let about = envelope.clone().aggregate("order", "7").unwrap();
+        let of_aggregate = envelope.clone().aggregate("order", "7").unwrap();
 
         assert_eq!(envelope.ordering_key(), None);
-        assert_eq!(about.ordering_key().as_deref(), Some("order/7"));
-        let given = about.clone().key(Key::Given("k".into())).unwrap();
+        assert_eq!(of_aggregate.ordering_key().as_deref(), Some("order/7"));
+        let given = of_aggregate.clone().key(Key::Given("k".into())).unwrap();
         assert_eq!(given.ordering_key().as_deref(), Some("k"));
-        assert_eq!(about.key(Key::Free).unwrap().ordering_key(), None);
+        assert_eq!(of_aggregate.key(Key::Free).unwrap().ordering_key(), None);
     }
 
     #[test]
-    fn every_part_names_its_limit() {
+    fn every_error_names_the_limit() {
         let envelope = || Envelope::json("a", &1).unwrap();
 
         let errors = [

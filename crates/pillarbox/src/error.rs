@@ -1,57 +1,57 @@
-//! The one public error, and the coarse kinds that a caller branches on.
+//! The error type of this crate.
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) mod sqlx;
 
 use std::{convert::Infallible, error::Error as StdError, fmt};
 
-/// What a caller does about an [`Error`].
+/// The kind of an [`Error`], which tells the caller what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The input breaks a rule that the message names. Mend the input; nothing was written.
+    /// The input violates a limit or rule named in the message. Nothing was written.
     Invalid,
     /// There is no open transaction to write into, or the database has already ended it.
     NoTransaction,
-    /// An event with this id exists already. [`Error::transaction`] says what became of yours.
+    /// An event with this id exists already. See [`Error::transaction`] for the transaction's state.
     Duplicate,
-    /// The database is out of reach, or short of resources. Try again.
+    /// The database cannot be reached or is out of resources. Retry later.
     Unavailable,
-    /// Another transaction holds a lock, or the statement ran out of its time. Try again; with
-    /// fewer rows it may succeed sooner.
+    /// Another transaction holds a lock, or the statement timed out. Retry, possibly with fewer
+    /// rows.
     Busy,
-    /// `COMMIT` was sent and no answer came. Look before you try again: it may have happened.
+    /// `COMMIT` was sent and no answer came. It may have succeeded: check before you retry.
     CommitUnknown,
-    /// The tables are missing, or newer than this library. Run `migrate`, or update.
+    /// The tables are missing, or newer than this library. Run `migrate`, or update the library.
     Schema,
-    /// A URL, setting or cargo feature is wrong. The message says which.
+    /// A URL, setting or cargo feature is wrong. The message names it.
     Configuration,
-    /// A stored row cannot be read back as an event.
+    /// A stored value cannot be decoded.
     Corrupt,
-    /// The database refused the statement for a reason that trying again will not mend.
+    /// The database rejected the statement. A retry would fail as well.
     Database,
 }
 
-/// What became of the caller's transaction when an emit failed.
+/// The state of the caller's transaction after a failed call.
 ///
-/// A call that could not ask the database, because the connection broke, say, takes a transaction
-/// for open that a statement of the caller's own may have ended.
+/// If the database could not be asked, for example because the connection broke, an ended
+/// transaction may be reported as open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TxFate {
-    /// Still open: nothing of the failed call is in it, and it can go on.
+    /// Still open, without any effect of the failed call. It can be used further.
     Open,
-    /// Aborted by the database: every further statement fails, only a rollback is left.
+    /// Aborted by the database. Every further statement fails: roll it back.
     Aborted,
-    /// Rolled back: nothing that it did remains.
+    /// Rolled back.
     RolledBack,
-    /// It had ended before: a statement sent over its connection, or the database, has committed or
-    /// rolled back what it did. Nothing of the failed call was written.
+    /// Ended before the call, by a statement sent over its connection or by the database, which
+    /// committed or rolled back its work. Nothing of the failed call was written.
     Ended,
 }
 
 /// The error of every fallible call in this crate.
 ///
-/// Branch on [`kind`](Self::kind); the message is for people and may change.
+/// Match on [`kind`](Self::kind); the message is for people and may change.
 ///
 /// # Examples
 /// ```
@@ -74,7 +74,7 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind; stores and transactions outside this crate make theirs with it.
+    /// Creates an error. Stores and transactions outside this crate use it too.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), fate: None, source: None }
     }
@@ -83,36 +83,36 @@ impl Error {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// Keeps the error that caused this one.
+    /// Sets the source of the error.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Says what became of the caller's transaction.
+    /// Sets the state of the caller's transaction.
     #[must_use]
     pub fn leaving(mut self, fate: TxFate) -> Self {
         self.fate = Some(fate);
         self
     }
 
-    /// What to do about it.
+    /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What became of the caller's transaction, where the failed call was part of one.
+    /// Returns the state of the caller's transaction, if the failed call was part of one.
     pub fn transaction(&self) -> Option<TxFate> {
         self.fate
     }
 
-    /// The text of what caused it, for logs; empty when there is no more to say.
+    /// Returns the text of the source for logs, or an empty text.
     pub(crate) fn source_text(&self) -> String {
         self.source.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Whether the same call may succeed later, unchanged.
+    /// Returns whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Busy)
     }
@@ -123,11 +123,11 @@ impl fmt::Display for Error {
         f.write_str(&self.message)?;
         match self.fate {
             None => Ok(()),
-            Some(TxFate::Open) => f.write_str("; the transaction is still open, without it"),
+            Some(TxFate::Open) => f.write_str("; the transaction is still open"),
             Some(TxFate::Aborted) => f.write_str("; the transaction is aborted: roll it back"),
             Some(TxFate::RolledBack) => f.write_str("; the transaction was rolled back"),
             Some(TxFate::Ended) => {
-                f.write_str("; what the transaction did before was committed or rolled back then")
+                f.write_str("; the transaction's earlier work was committed or rolled back then")
             }
         }
     }

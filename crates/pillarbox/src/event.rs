@@ -1,4 +1,4 @@
-//! Events as the caller writes them: typed structs, and the names they go by.
+//! Typed events, and the names of event types and aggregate types.
 
 use std::{borrow::Cow, fmt};
 
@@ -6,20 +6,21 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::error::{Error, Result};
 
-/// Longest event type, in characters.
+/// The maximum length of an event type in characters.
 pub const MAX_EVENT_TYPE: usize = 128;
-/// Longest aggregate type, in characters.
+/// The maximum length of an aggregate type in characters.
 pub const MAX_AGGREGATE_TYPE: usize = 64;
-/// Longest aggregate id, in characters.
+/// The maximum length of an aggregate id in characters.
 pub const MAX_AGGREGATE_ID: usize = 128;
-/// Longest tenant id, in characters.
+/// The maximum length of a tenant in characters.
 pub const MAX_TENANT: usize = 64;
-/// Longest key, in characters.
+/// The maximum length of a key in characters.
 pub const MAX_KEY: usize = 256;
 
-/// Something that happened, as a struct that can be emitted and listened to.
+/// A typed event, a struct that can be emitted and listened to.
 ///
-/// Derive it; the string is the contract with the world, the struct may be renamed.
+/// Derive it. The event type (`order.placed`) is the contract with other programs; the struct may be
+/// renamed.
 ///
 /// # Examples
 /// ```
@@ -48,45 +49,44 @@ pub const MAX_KEY: usize = 256;
     note = "derive it: `#[derive(Serialize, Deserialize, Event)] #[event(\"order.placed\")]`"
 )]
 pub trait Event: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Stable name on the wire, such as `order.placed`.
+    /// The event type, a stable name such as `order.placed`.
     const TYPE: EventType;
-    /// Version of the payload's shape.
+    /// The version of the payload's schema.
     const VERSION: u32 = 1;
-    /// The kind of thing the event is about.
+    /// The aggregate type.
     const AGGREGATE: AggregateType = AggregateType::GLOBAL;
 
-    /// Which aggregate the event is about.
+    /// Returns the id of the aggregate that the event is about.
     fn aggregate_id(&self) -> Option<String> {
         None
     }
 
-    /// What the event is ordered by.
+    /// Returns the key that the event is ordered by.
     fn key(&self) -> Key {
         Key::Aggregate
     }
 
-    /// Whose event it is.
+    /// Returns the tenant.
     fn tenant(&self) -> Option<String> {
         None
     }
 }
 
-/// What an event is ordered by: later events with the same key wait for it.
+/// The key that an event is ordered by. Events with the same key are delivered one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// By its aggregate; an event without an aggregate id is free.
+    /// The aggregate. An event without an aggregate id is unordered.
     #[default]
     Aggregate,
-    /// By this text.
+    /// This text.
     Given(String),
-    /// By nothing: it may be delivered before, after or beside any other.
+    /// None: the event is unordered.
     Free,
 }
 
-/// The name of an event on the wire, such as `order.placed`.
+/// The name of an event type, such as `order.placed`.
 ///
-/// A constant, an enum of your own (`impl From<YourEnum> for EventType`) or a text read at run
-/// time all do.
+/// It can be a constant, convert from an enum of your own, or be parsed at run time.
 ///
 /// # Examples
 /// ```
@@ -111,7 +111,7 @@ pub enum Key {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(Cow<'static, str>);
 
-/// The kind of thing that events are about, such as `order`.
+/// The type of the entity that events are about, such as `order`.
 ///
 /// # Examples
 /// ```
@@ -125,7 +125,7 @@ pub struct EventType(Cow<'static, str>);
 pub struct AggregateType(Cow<'static, str>);
 
 impl AggregateType {
-    /// About nothing in particular.
+    /// The aggregate type of events without an aggregate.
     pub const GLOBAL: Self = Self::from_static("__GLOBAL__");
 }
 
@@ -133,7 +133,7 @@ impl AggregateType {
 macro_rules! name {
     ($name:ident, $what:literal, $limit:ident) => {
         impl $name {
-            /// Checks a text and makes it a name.
+            /// Creates a name from a text.
             ///
             /// # Errors
             /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, too long, or
@@ -144,18 +144,18 @@ macro_rules! name {
                 Ok(Self(text))
             }
 
-            /// Makes a constant a name.
+            /// Creates a name from a constant.
             ///
             /// # Panics
-            /// When it is empty, too long, or has control characters; in a `const`, the compiler
-            /// says so.
+            /// If it is empty, too long, or has control characters. In a `const`, this is a compile
+            /// error.
             #[track_caller]
             pub const fn from_static(text: &'static str) -> Self {
                 check_static(text.as_bytes(), $limit);
                 Self(Cow::Borrowed(text))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -188,7 +188,7 @@ macro_rules! name {
 name!(EventType, "event type", MAX_EVENT_TYPE);
 name!(AggregateType, "aggregate type", MAX_AGGREGATE_TYPE);
 
-/// The rule of every short text that goes into a row.
+/// Checks a text that is stored in a column: not empty, not too long, no control characters.
 pub(crate) fn check_text(what: &str, text: &str, limit: usize) -> Result<()> {
     if text.is_empty() {
         return Err(Error::invalid(format!("{what} is empty")));
@@ -205,7 +205,7 @@ pub(crate) fn check_text(what: &str, text: &str, limit: usize) -> Result<()> {
     Ok(())
 }
 
-/// The same rule for constants, on the bytes of UTF-8: the compiler cannot iterate characters.
+/// The same check for constants, on UTF-8 bytes: `const` code cannot iterate over characters.
 const fn check_static(bytes: &[u8], limit: usize) {
     assert!(!bytes.is_empty(), "the name is empty");
     let (mut at, mut length) = (0, 0);
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_follow_the_same_rule() {
+    fn constants_are_checked_like_texts() {
         const LONG: &str = "ßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßß";
         assert_eq!(AggregateType::from_static(LONG).as_str().chars().count(), 64);
         for wrong in ["", "a\r", "a\u{7f}", "a\u{85}"] {

@@ -1,4 +1,4 @@
-//! Identity and chance: event ids, owners, shards, and the only dice in the house.
+//! Ids and random numbers. Only this module uses the random number generator.
 
 use std::{
     cmp::Ordering,
@@ -12,17 +12,17 @@ use ulid::{Generator, Ulid};
 
 use crate::error::{Error, Result};
 
-/// Longest event id, in characters.
+/// The maximum length of an event id in characters.
 pub const MAX_EVENT_ID: usize = 128;
 
-/// An id that is no longer is held in place: ULIDs and UUIDs are.
-const SHORT: usize = 36;
+/// The maximum length of an id that is stored inline, enough for a ULID or a UUID.
+const INLINE: usize = 36;
 
-/// Names one event, everywhere and for ever.
+/// The unique id of an event.
 ///
-/// [`EventId::generate`] gives monotonic ULIDs: within one process a later call gives a greater
-/// id, also from many threads at once. An id of your own may be any printable ASCII text of up
-/// to 128 characters.
+/// [`EventId::generate`] returns monotonic ULIDs: within one process every call returns a greater
+/// id than the calls before, from any thread. An id of your own may be any printable ASCII text of
+/// up to 128 characters.
 ///
 /// # Examples
 /// ```
@@ -41,27 +41,27 @@ pub struct EventId(Text);
 
 #[derive(Clone)]
 enum Text {
-    Short { text: [u8; SHORT], length: u8 },
-    Long(Arc<str>),
+    Inline { text: [u8; INLINE], length: u8 },
+    Shared(Arc<str>),
 }
 
 static ULIDS: Mutex<Generator> = Mutex::new(Generator::new());
 
 impl EventId {
-    /// A new id, greater than every one this process generated before.
+    /// Generates an id that is greater than every id this process generated before.
     pub fn generate() -> Self {
         let mut ulids = ULIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // The carry into the time bits keeps the order when one millisecond has used up its dice.
+        // When the random bits of one millisecond overflow, the carry into the time bits keeps the order.
         let ulid = ulids.generate().unwrap_or_else(|full| full.commit_overflow_increment());
         let mut text = [0; ulid::ULID_LEN];
-        Self::hold(ulid.array_to_str(&mut text))
+        Self::from_checked(ulid.array_to_str(&mut text))
     }
 
-    /// Checks a text and makes it an id.
+    /// Creates an id from a text.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is empty, longer than 128
-    /// characters, or has anything but printable ASCII without spaces.
+    /// characters, or has a character that is not printable ASCII or is a space.
     pub fn new(text: impl AsRef<str>) -> Result<Self> {
         let text = text.as_ref();
         if text.is_empty() {
@@ -74,35 +74,35 @@ impl EventId {
             )));
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::invalid("event id may hold printable ASCII only, without spaces"));
+            return Err(Error::invalid("event id must be printable ASCII without spaces"));
         }
-        Ok(Self::hold(text))
+        Ok(Self::from_checked(text))
     }
 
-    fn hold(id: &str) -> Self {
-        let Some(length) = u8::try_from(id.len()).ok().filter(|it| usize::from(*it) <= SHORT)
+    fn from_checked(id: &str) -> Self {
+        let Some(length) = u8::try_from(id.len()).ok().filter(|it| usize::from(*it) <= INLINE)
         else {
-            return Self(Text::Long(id.into()));
+            return Self(Text::Shared(id.into()));
         };
-        let mut text = [0; SHORT];
+        let mut text = [0; INLINE];
         for (to, from) in text.iter_mut().zip(id.as_bytes()) {
             *to = *from;
         }
-        Self(Text::Short { text, length })
+        Self(Text::Inline { text, length })
     }
 
     fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Text::Short { text, length } => text.get(..usize::from(*length)).unwrap_or_default(),
-            Text::Long(text) => text.as_bytes(),
+            Text::Inline { text, length } => text.get(..usize::from(*length)).unwrap_or_default(),
+            Text::Shared(text) => text.as_bytes(),
         }
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            Text::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
-            Text::Long(text) => text,
+            Text::Inline { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
+            Text::Shared(text) => text,
         }
     }
 }
@@ -159,7 +159,7 @@ impl FromStr for EventId {
     }
 }
 
-/// One relay's life, new at every start of a process.
+/// The id of a running relay, new at every start.
 ///
 /// # Examples
 /// ```
@@ -171,24 +171,24 @@ impl FromStr for EventId {
 pub struct OwnerId(String);
 
 impl OwnerId {
-    /// A new owner that nobody was before.
+    /// Generates a unique id.
     pub fn generate() -> Self {
         let mut ulids = ULIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Two processes started in one millisecond must differ: fresh dice, not an increment.
+        // Random bits instead of an increment, because two processes may start in the same millisecond.
         let ulid = Ulid::from_parts(
             ulids.generate().map_or(0, |ulid| ulid.timestamp_ms()),
-            u128::from(dice::<u64>()) << 16 | u128::from(dice::<u16>()),
+            u128::from(random::<u64>()) << 16 | u128::from(random::<u16>()),
         );
         Self(ulid.to_string())
     }
 
-    /// The owner that a row names.
+    /// Creates an id from a stored text.
     #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn stored(text: String) -> Self {
         Self(text)
     }
 
-    /// The owner as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -200,41 +200,41 @@ impl fmt::Display for OwnerId {
     }
 }
 
-/// One of the parts that keys are hashed into; each has at most one owner at a time.
+/// The number of a shard, a partition of the keys. Each shard has at most one owner at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub i16);
 
-/// How often a shard has changed hands; a verdict from an older epoch counts for nothing.
+/// The ownership counter of a shard. A verdict with an older epoch is fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub i64);
 
-/// Where an event stands in its table, in order of insertion; never used twice.
+/// The sequence number of an event in its table, in order of insertion. It is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub i64);
 
 impl Seq {
-    /// Predecessor every event.
+    /// The position before every event.
     pub const START: Self = Self(0);
 }
 
-/// How often a row's state was decided; a verdict on an older token counts for nothing.
+/// The state counter of a row. A verdict with an older token is fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub i32);
 
-/// A random factor in `0.5..1.5`, to keep retries from marching in step.
+/// Returns a random factor in `0.5..=1.5`, which spreads retries and timers.
 #[cfg(not(shuttle))]
 pub(crate) fn jitter() -> f64 {
-    f64::from(dice::<u32>()) / f64::from(u32::MAX) + 0.5
+    f64::from(random::<u32>()) / f64::from(u32::MAX) + 0.5
 }
 
-/// The same, as the schedule says: with the same seed it is the same.
+/// The same for Shuttle, reproducible with the same seed.
 #[cfg(shuttle)]
 pub(crate) fn jitter() -> f64 {
     shuttle::rand::Rng::gen_range(&mut shuttle::rand::thread_rng(), 0.5..=1.5)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the room that may throw dice")]
-fn dice<T>() -> T
+#[expect(clippy::disallowed_methods, reason = "only this module uses randomness")]
+fn random<T>() -> T
 where
     rand::distr::StandardUniform: rand::distr::Distribution<T>,
 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_ones_own_is_checked() {
+    fn a_custom_id_is_checked() {
         for length in [1, 36, 37, 128] {
             let id = "x".repeat(length);
             assert_eq!(EventId::new(&id).unwrap().as_str(), id);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_any_length_compare_as_their_texts() {
+    fn ids_compare_like_their_texts() {
         let ids = ["a", "aa", &"a".repeat(36), &"a".repeat(37), "ab", &"b".repeat(128), "c"];
         let ids = ids.map(|id| EventId::new(id).unwrap());
 

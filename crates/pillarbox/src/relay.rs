@@ -169,7 +169,7 @@ impl Relay {
     /// The [log](crate::telemetry::Log) is always among them.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observers = self.observers.and(observer);
+        self.observers = self.observers.with(observer);
         self
     }
 

@@ -1,4 +1,4 @@
-//! The tick: one loop for every job that comes round again, ours and yours.
+//! A scheduler for periodic jobs.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -11,12 +11,12 @@ use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::jitter;
 
-/// Runs jobs that come round again, each at its own interval.
+/// Runs periodic jobs, each at its own interval.
 ///
-/// (Self::run_due) does what is due by the clock, so that a test turns a clock and calls it;
-/// [`run_until`](Self::run_until) calls it again and again. Intervals are stretched or shortened
-/// by up to a half, by chance, so that many processes do not march in step. A job that fails or
-/// panics is told to [`on_error`](Self::on_error) and comes again at its next time.
+/// [`run_due`](Self::run_due) runs the jobs that are due by the clock, so a test can advance a clock
+/// and call it; [`run_until`](Self::run_until) calls it in a loop. Each interval is multiplied by a
+/// random factor between 0.5 and 1.5, so that many processes do not run at the same time. A job that
+/// fails or panics is reported to [`on_error`](Self::on_error) and runs again at its next time.
 ///
 /// # Examples
 /// ```
@@ -43,36 +43,36 @@ pub struct Scheduler {
     on_error: OnError,
 }
 
-/// Whether a job has more to do.
+/// Whether a job has more work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobStatus {
-    /// Nothing more before its next time.
+    /// The job has finished and runs again after its interval.
     Idle,
-    /// It stopped half-way, not to take too long: it is due again at once.
+    /// The job has more work and is due again at once.
     More,
 }
 
 struct Job {
     name: &'static str,
     every: Duration,
-    /// `None` = never run, due at once.
+    /// `None` if it has never run: it is due at once.
     next: Option<Timestamp>,
-    work: Box<dyn Fn() -> Working + Send + Sync>,
+    work: Box<dyn Fn() -> JobFuture + Send + Sync>,
 }
 
 type OnError = Box<dyn Fn(&str, &Error) + Send + Sync>;
-type Working = Pin<Box<dyn Future<Output = Result<JobStatus>> + Send>>;
+type JobFuture = Pin<Box<dyn Future<Output = Result<JobStatus>> + Send>>;
 
-/// Longer intervals are as good as never, and no clock overflows with this one.
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+/// The longest interval. Adding it to a clock does not overflow.
+const MAX_INTERVAL: Duration = Duration::from_secs(366 * 86_400);
 
 impl Scheduler {
-    /// No jobs yet, on the machine's clock.
+    /// Creates a scheduler without jobs, on the system clock.
     pub fn new() -> Self {
         Self { clock: Arc::new(SystemClock), jobs: Vec::new(), on_error: Box::new(|_, _| {}) }
     }
 
-    /// On this clock.
+    /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
@@ -84,45 +84,45 @@ impl Scheduler {
         self
     }
 
-    /// With one more job; it is due at once, and then about this often.
+    /// Adds a job. It is due at once, and then about once per interval.
     #[must_use]
     pub fn job<F, Fut>(mut self, name: &'static str, every: Duration, work: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<JobStatus>> + Send + 'static,
     {
-        let work = Box::new(move || Box::pin(work()) as Working);
-        self.jobs.push(Job { name, every: every.min(LONGEST), next: None, work });
+        let work = Box::new(move || Box::pin(work()) as JobFuture);
+        self.jobs.push(Job { name, every: every.min(MAX_INTERVAL), next: None, work });
         self
     }
 
-    /// Hears of every job that fails, with its name; nobody does unless said.
+    /// Sets the callback for errors of jobs. It receives the job's name. By default, errors are ignored.
     #[must_use]
-    pub fn on_error(mut self, hear: impl Fn(&str, &Error) + Send + Sync + 'static) -> Self {
-        self.on_error = Box::new(hear);
+    pub fn on_error(mut self, on_error: impl Fn(&str, &Error) + Send + Sync + 'static) -> Self {
+        self.on_error = Box::new(on_error);
         self
     }
 
-    /// Runs the jobs that are due, one after the other, and says how many these were.
+    /// Runs the jobs that are due, one after the other, and returns how many ran.
     ///
     /// # Errors
-    /// The first error of a job, once all of them had their turn.
+    /// Returns the first error of a job, after all due jobs have run.
     ///
     /// # Cancel safety
-    /// The job under way is dropped and is still due; the others keep their time.
+    /// If the future is dropped, the running job is dropped and is still due.
     pub async fn run_due(&mut self) -> Result<usize> {
         let (mut ran, mut first) = (0, None);
         for job in &mut self.jobs {
             if !job.remaining(self.clock.now()).is_zero() {
                 continue;
             }
-            let turn = guarded("the job", async { (job.work)().await }).await;
+            let status = guarded("the job", async { (job.work)().await }).await;
             ran += 1;
-            job.next = match turn {
+            job.next = match status {
                 Ok(JobStatus::More) => None,
                 _ => Some(self.clock.now().saturating_add(job.every.mul_f64(jitter()))),
             };
-            if let Err(error) = turn {
+            if let Err(error) = status {
                 (self.on_error)(job.name, &error);
                 first.get_or_insert(error);
             }
@@ -130,12 +130,12 @@ impl Scheduler {
         first.map_or(Ok(ran), Err)
     }
 
-    /// Runs the jobs until `shutdown` is ready; errors do not end it.
+    /// Runs the jobs until `shutdown` completes. Errors of jobs do not stop it.
     ///
-    /// The first turn of each comes after a part of its interval, by chance.
+    /// The first run of each job comes after a random part of its interval.
     ///
     /// # Cancel safety
-    /// Dropped or shut down, the job under way is dropped where it waits.
+    /// If the future is dropped or `shutdown` completes, the running job is dropped.
     pub async fn run_until(mut self, shutdown: impl Future<Output = ()>) {
         let now = self.clock.now();
         for job in &mut self.jobs {
@@ -144,9 +144,9 @@ impl Scheduler {
         let running = async {
             loop {
                 tokio::time::sleep(self.pause()).await;
-                // Told to `on_error` already.
+                // Already reported to `on_error`.
                 let _ = self.run_due().await;
-                // Jobs that never wait must not keep the shutdown from being seen.
+                // Jobs that never wait must not prevent the shutdown.
                 tokio::task::yield_now().await;
             }
         };
@@ -156,15 +156,15 @@ impl Scheduler {
         }
     }
 
-    /// How long until the next job is due.
+    /// Returns the time until the next job is due.
     fn pause(&self) -> Duration {
         let now = self.clock.now();
-        self.jobs.iter().map(|job| job.remaining(now)).min().unwrap_or(LONGEST)
+        self.jobs.iter().map(|job| job.remaining(now)).min().unwrap_or(MAX_INTERVAL)
     }
 }
 
 impl Job {
-    /// How long until it is due; a clock that was set back does not stretch the wait.
+    /// Returns the time until the job is due, also if the clock was set back.
     fn remaining(&self, now: Timestamp) -> Duration {
         let left = self.next.map_or(Duration::ZERO, |next| next.since(now));
         if left > self.every * 2 { Duration::ZERO } else { left }
@@ -184,7 +184,7 @@ impl fmt::Debug for Scheduler {
     }
 }
 
-/// What is called may be a stranger's code: its panic is an error, and others go on.
+/// Runs a future and converts a panic into an error.
 pub(crate) async fn guarded<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {
@@ -197,7 +197,7 @@ pub(crate) async fn guarded<T>(what: &str, work: impl Future<Output = Result<T>>
 fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = format!("{what} panicked: {}", text.unwrap_or("it does not say why"));
+    let message = format!("{what} panicked: {}", text.unwrap_or("(no message)"));
     Error::new(ErrorKind::Unavailable, message)
 }
 
@@ -211,56 +211,56 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[derive(Clone, Debug)]
-    struct Turned(Arc<Mutex<Timestamp>>);
+    struct TestClock(Arc<Mutex<Timestamp>>);
 
-    impl Turned {
+    impl TestClock {
         fn new() -> Self {
             Self(Arc::new(Mutex::new(SystemClock.now())))
         }
 
-        fn turn(&self, by: Duration) {
+        fn advance(&self, by: Duration) {
             let mut now = self.0.lock().unwrap();
             *now = now.saturating_add(by);
         }
     }
 
-    impl Clock for Turned {
+    impl Clock for TestClock {
         fn now(&self) -> Timestamp {
             *self.0.lock().unwrap()
         }
     }
 
     fn counting(
-        turn: JobStatus,
+        status: JobStatus,
     ) -> (Arc<AtomicU32>, impl Fn() -> std::future::Ready<Result<JobStatus>>) {
         let count = Arc::new(AtomicU32::new(0));
         let counts = Arc::clone(&count);
         (count, move || {
             counts.fetch_add(1, Ordering::Relaxed);
-            std::future::ready(Ok(turn))
+            std::future::ready(Ok(status))
         })
     }
 
     #[tokio::test]
-    async fn a_job_comes_round_within_half_and_one_and_a_half_intervals() {
-        let clock = Turned::new();
+    async fn a_job_runs_again_after_half_to_one_and_a_half_intervals() {
+        let clock = TestClock::new();
         let (count, work) = counting(JobStatus::Idle);
         let mut scheduler = Scheduler::new().clock(clock.clone()).job("job", MINUTE, work);
 
         for round in 1..=100 {
             assert_eq!(scheduler.run_due().await.unwrap(), 1);
-            clock.turn(MINUTE / 2 - Duration::from_millis(1));
+            clock.advance(MINUTE / 2 - Duration::from_millis(1));
             assert_eq!(scheduler.run_due().await.unwrap(), 0, "round {round}: too early");
-            clock.turn(MINUTE + Duration::from_millis(2));
+            clock.advance(MINUTE + Duration::from_millis(2));
         }
 
         assert_eq!(count.load(Ordering::Relaxed), 100);
     }
 
     #[tokio::test]
-    async fn a_job_with_more_to_do_is_due_at_once() {
+    async fn a_job_with_more_work_is_due_at_once() {
         let (count, work) = counting(JobStatus::More);
-        let mut scheduler = Scheduler::new().clock(Turned::new()).job("job", MINUTE, work);
+        let mut scheduler = Scheduler::new().clock(TestClock::new()).job("job", MINUTE, work);
 
         for _ in 0..3 {
             assert_eq!(scheduler.run_due().await.unwrap(), 1);
@@ -270,33 +270,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_fails_or_panics_keeps_no_other_from_its_turn() {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hears = Arc::clone(&heard);
+    async fn a_job_that_fails_or_panics_does_not_affect_the_others() {
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let reported = Arc::clone(&errors);
         let (count, work) = counting(JobStatus::Idle);
         let mut scheduler = Scheduler::new()
-            .job("panics", MINUTE, || async { panic!("on demand") })
-            .job("fails", MINUTE, || async { Err(Error::invalid("on demand")) })
+            .job("panics", MINUTE, || async { panic!("on purpose") })
+            .job("fails", MINUTE, || async { Err(Error::invalid("on purpose")) })
             .job("works", MINUTE, work)
-            .on_error(move |job, error| hears.lock().unwrap().push(format!("{job}: {error}")));
+            .on_error(move |job, error| reported.lock().unwrap().push(format!("{job}: {error}")));
 
         let error = scheduler.run_due().await.unwrap_err();
 
-        assert_eq!(error.to_string(), "the job panicked: on demand");
+        assert_eq!(error.to_string(), "the job panicked: on purpose");
         assert_eq!(
-            *heard.lock().unwrap(),
-            ["panics: the job panicked: on demand", "fails: on demand"]
+            *errors.lock().unwrap(),
+            ["panics: the job panicked: on purpose", "fails: on purpose"]
         );
         assert_eq!(count.load(Ordering::Relaxed), 1);
         assert_eq!(scheduler.run_due().await.unwrap(), 0, "each has its next time");
     }
 
     #[tokio::test]
-    async fn a_clock_that_is_set_back_does_not_stop_it() {
-        let clock = Turned::new();
+    async fn a_clock_that_is_set_back_does_not_stop_the_jobs() {
+        let clock = TestClock::new();
         let (_, work) = counting(JobStatus::Idle);
         let mut scheduler = Scheduler::new().clock(clock.clone()).job("job", MINUTE, work);
-        clock.turn(Duration::from_secs(86_400));
+        clock.advance(Duration::from_secs(86_400));
         scheduler.run_due().await.unwrap();
 
         let earlier = Timestamp::from_unix_micros(clock.now().unix_micros() - 86_400_000_000);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_runs_until_it_is_told_to_stop() {
+    async fn it_runs_until_the_shutdown() {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let stop = Mutex::new(Some(stop));
         let count = Arc::new(AtomicU32::new(0));

@@ -1,4 +1,4 @@
-//! Observe: what happens in a relay, told once, to whoever wants to see it.
+//! Telemetry: observers receive every event of a relay, for logs, metrics and tests.
 
 mod event;
 mod log;
@@ -17,10 +17,10 @@ pub use self::log::Log;
 pub use self::metrics::Metrics;
 pub use self::probe::Probe;
 
-/// Sees what happens in a relay. Every `Fn(&RelayEvent<'_>)` is one.
+/// Receives the events of a relay. Implemented by every `Fn(&RelayEvent<'_>)`.
 ///
-/// It is called where the relay works, also once per event: it must be quick and must not block.
-/// A panic in it is caught and logged, and harms no delivery.
+/// It is called inline by the relay, at least once per delivery: it must return quickly and must not
+/// block. A panic in it is caught and logged, and does not affect the relay.
 ///
 /// # Examples
 /// ```
@@ -28,46 +28,46 @@ pub use self::probe::Probe;
 /// use pillarbox::{Listeners, MemoryStore, Relay};
 ///
 /// let relay = Relay::new(MemoryStore::new(), Listeners::new()).observer(
-///     |relay_event: &RelayEvent<'_>| {
-///         if let RelayEvent::Dead { attempt, error } = relay_event {
-///             eprintln!("{} was given up: {error}", attempt.event_id);
+///     |event: &RelayEvent<'_>| {
+///         if let RelayEvent::Dead { attempt, error } = event {
+///             eprintln!("{} is a dead letter: {error}", attempt.event_id);
 ///         }
 ///     },
 /// );
 /// # let _ = relay;
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Sees one relay_event.
-    fn on_event(&self, relay_event: &RelayEvent<'_>);
+    /// Receives one event of the relay.
+    fn on_event(&self, event: &RelayEvent<'_>);
 }
 
 impl<F: Fn(&RelayEvent<'_>) + Send + Sync + 'static> Observer for F {
-    fn on_event(&self, relay_event: &RelayEvent<'_>) {
-        self(relay_event);
+    fn on_event(&self, event: &RelayEvent<'_>) {
+        self(event);
     }
 }
 
-/// Everyone who looks on. Clones share them.
+/// The observers of a relay. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Observers(Arc<[Arc<dyn Observer>]>);
 
 impl Observers {
-    /// These and one more.
-    pub(crate) fn and(self, observer: impl Observer) -> Self {
+    /// Adds an observer.
+    pub(crate) fn with(self, observer: impl Observer) -> Self {
         let observer: Arc<dyn Observer> = Arc::new(observer);
         Self(self.0.iter().cloned().chain([observer]).collect())
     }
 
-    /// Tells all of them. An observer is a stranger's code: its panic ends here.
-    pub(crate) fn on_event(&self, relay_event: &RelayEvent<'_>) {
+    /// Calls all observers. User code may panic, so each call is isolated.
+    pub(crate) fn on_event(&self, event: &RelayEvent<'_>) {
         for observer in self.0.iter() {
-            if catch_unwind(AssertUnwindSafe(|| observer.on_event(relay_event))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| observer.on_event(event))).is_err() {
                 tracing::error!("an observer panicked, the relay is not affected");
             }
         }
     }
 
-    /// Tells what was left unsettled when there was no more time for it, if anything was.
+    /// Reports the deliveries that were abandoned at a stop, if there are any.
     pub(crate) fn abandoned(&self, unsettled: usize) {
         if unsettled > 0 {
             self.on_event(&RelayEvent::Abandoned { unsettled });
@@ -76,7 +76,7 @@ impl Observers {
 }
 
 impl Default for Observers {
-    /// The log alone.
+    /// Only the log.
     fn default() -> Self {
         let log: Arc<dyn Observer> = Arc::new(Log);
         Self(Arc::from([log]))
@@ -94,12 +94,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_in_one_observer_keeps_no_other_from_seeing() {
+    fn a_panic_in_one_observer_does_not_affect_the_others() {
         fn broken(_: &RelayEvent<'_>) {
-            panic!("an observer panics on demand");
+            panic!("on purpose");
         }
         let probe = Probe::new();
-        let observers = Observers::default().and(broken).and(probe.clone());
+        let observers = Observers::default().with(broken).with(probe.clone());
 
         observers.on_event(&RelayEvent::Read { rows: 3 });
 

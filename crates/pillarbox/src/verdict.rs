@@ -1,12 +1,12 @@
-//! What a delivery came to: the failure that a listener reports, the verdict that is settled.
+//! The failure that a listener returns, and the verdict that is settled.
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
-/// Why a delivery did not succeed, and what is to happen next.
+/// Why a delivery failed, and what to do next.
 ///
-/// Any error becomes a `Failure` through `?` and means *retry with backoff*. The constructors
-/// say otherwise. It is not an [`Error`](std::error::Error) itself: that is what lets `?` take
-/// all of them.
+/// Any error converts into a `Failure` through `?` and means *retry with backoff*. Use the
+/// constructors for other outcomes. `Failure` does not implement [`Error`](std::error::Error),
+/// because `?` could then not convert every error into it.
 ///
 /// # Examples
 /// ```
@@ -15,7 +15,7 @@ use std::{error::Error as StdError, fmt, time::Duration};
 ///
 /// fn charge(cents: i64) -> Result<(), Failure> {
 ///     if cents < 0 {
-///         return Err(Failure::dead("negative amount"));          // no retry will mend this
+///         return Err(Failure::dead("negative amount"));          // a retry would fail as well
 ///     }
 ///     if cents > 1_000_000 {
 ///         return Err(Failure::retry_after(Duration::from_secs(30), "bank is closed"));
@@ -31,41 +31,41 @@ pub struct Failure {
     cause: Box<dyn StdError + Send + Sync>,
 }
 
-/// What a failure asks for.
+/// What to do after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Try again when the retry policy says.
+    /// Retry with the backoff of the retry policy.
     Retry,
-    /// Try again after this long; counts as an attempt.
+    /// Retry after this delay.
     RetryAfter(Duration),
-    /// Not now, come again after this long; does not count as an attempt.
+    /// Deliver again after this delay, without counting an attempt.
     Defer(Duration),
-    /// Never again by itself.
+    /// Make the event a dead letter.
     Dead,
 }
 
 impl Failure {
-    /// Try again with backoff; what `?` does.
+    /// Retries with the backoff of the retry policy, as `?` does.
     pub fn retry(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { next: Next::Retry, cause: cause.into() }
     }
 
-    /// Try again after `delay`, whatever the retry policy says. Counts as an attempt.
+    /// Retries after `delay` instead of the policy's backoff. The attempt is counted.
     pub fn retry_after(delay: Duration, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { next: Next::RetryAfter(delay), cause: cause.into() }
     }
 
-    /// Not now: come again after `delay`. Does not count as an attempt.
+    /// Delivers the event again after `delay`, without counting an attempt.
     pub fn defer(delay: Duration, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { next: Next::Defer(delay), cause: cause.into() }
     }
 
-    /// Give up at once: no retry will mend it.
+    /// Makes the event a dead letter without further attempts.
     pub fn dead(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { next: Next::Dead, cause: cause.into() }
     }
 
-    /// What is asked for.
+    /// Returns what to do next.
     pub fn next(&self) -> Next {
         self.next
     }
@@ -89,7 +89,7 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Failure {
     }
 }
 
-/// A failure as the judge takes it: what it asks for, and its text.
+/// A failure with its text already formatted.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) next: Next,
@@ -97,59 +97,59 @@ pub(crate) struct Failed {
 }
 
 impl From<Failure> for Failed {
-    /// Calls the error's own `Display`, which is a stranger's code and may panic.
+    /// Calls the error's own `Display`, which is user code and may panic.
     fn from(failure: Failure) -> Self {
         Self { next: failure.next, error: ErrorText::new(&failure.to_string()) }
     }
 }
 
-/// What is written about an event once its delivery is over.
+/// The decision about an event after its delivery, which a settle writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Delivered: mark the row done and keep it for the retention.
+    /// Delivered. The row is marked as done and kept for the retention.
     Done,
-    /// Delivered: delete the row.
+    /// Delivered. The row is deleted.
     Delete,
-    /// Try again after `delay`; one more attempt is on the row.
+    /// Failed. The attempt is counted, and the event is delivered again after a delay.
     Retry {
-        /// Counted from the settle, by the database's clock.
+        /// The delay from the settle on, by the database's clock.
         delay: Duration,
-        /// Why.
+        /// The text of the failure.
         error: ErrorText,
     },
-    /// Come again after `delay`; the attempts stay as they are.
+    /// Deferred. The event is delivered again after a delay, without counting an attempt.
     Defer {
-        /// Counted from the settle, by the database's clock.
+        /// The delay from the settle on, by the database's clock.
         delay: Duration,
-        /// Why.
+        /// The reason.
         error: ErrorText,
     },
-    /// Given up: a dead letter that blocks nobody.
+    /// Dead letter. The later events of its key continue.
     Dead {
-        /// Why.
+        /// The text of the failure.
         error: ErrorText,
     },
-    /// Given up, and the later events of its key wait for a replay.
+    /// Dead letter. The later events of its key wait for a replay or a skip.
     Held {
-        /// Why.
+        /// The text of the failure.
         error: ErrorText,
     },
 }
 
-/// Longest error text kept with an event, in characters.
+/// The maximum length of an error text in characters.
 pub const MAX_ERROR_TEXT: usize = 4000;
 
-/// An error's text as a row keeps it: at most 4000 characters, nothing a database refuses.
+/// The text of an error as stored in a row: at most 4000 characters, without NUL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorText(String);
 
 impl ErrorText {
-    /// Cuts the text at a character boundary and drops NUL, which PostgreSQL cannot store.
+    /// Truncates a text and removes NUL characters, which PostgreSQL cannot store.
     pub fn new(text: &str) -> Self {
         Self(text.chars().filter(|c| *c != '\0').take(MAX_ERROR_TEXT).collect())
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -193,7 +193,7 @@ async fn check_bad_row(place: &Place) {
     let id: EventId = "bad-row".parse().unwrap();
     let event = place.event_with(&id, Status::Dead).await;
     let error = event.last_error.unwrap();
-    assert!(error.starts_with("the headers are not a JSON object of texts"), "{error}");
+    assert!(error.starts_with("the headers are not a JSON object of strings"), "{error}");
 }
 
 fn mariadb(backend: &MysqlBackend, sql: &str) {

@@ -1,4 +1,4 @@
-//! A walk over all dead letters that match, from the oldest to the newest of its beginning.
+//! Operations on all dead letters that match a filter, page by page.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::store::{
     Target,
 };
 
-/// An operation on everything that matches, page by page.
+/// An operation on all dead letters that match a filter, page by page.
 ///
-/// The first step looks where the list ends; what is given up later is not touched, so that an
-/// event which dies again is not replayed twice. It goes from the oldest to the newest, so that
-/// the events of a key come back in the order in which they were given up.
+/// The first step finds the newest match. Later dead letters are not processed, so an event that
+/// dies again is not replayed twice. Pages run from the oldest to the newest, so the events of a key
+/// become new in the order in which they died.
 ///
 /// # Examples
 /// ```
@@ -23,8 +23,8 @@ use crate::store::{
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// # let admin = Admin::new(MemoryStore::new());
-/// let mut walk = admin.operate_matching(Action::Discard, Filter::default());
-/// while let Some(progress) = walk.step().await? {
+/// let mut operation = admin.operate_matching(Action::Discard, Filter::default());
+/// while let Some(progress) = operation.step().await? {
 ///     println!("{} of {} discarded", progress.changed, progress.matched);
 /// }
 /// # Ok::<(), pillarbox::Error>(())
@@ -32,31 +32,31 @@ use crate::store::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "nothing happens until it is run"]
+#[must_use = "a bulk operation does nothing until it is run"]
 pub struct BulkOperation {
     store: Arc<dyn Store>,
     operation: Operation,
     filter: Filter,
-    /// The last one seen.
+    /// The last dead letter processed.
     after: Option<Cursor>,
-    /// The newest one when the walk began.
+    /// The newest match when the operation started.
     end: Option<Cursor>,
     progress: Progress,
 }
 
-/// How far a walk has come.
+/// The progress of a [`BulkOperation`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Events that match and that it has come across.
+    /// The number of matching events processed so far.
     pub matched: u64,
-    /// Events that it has changed. The others were changed by someone else meanwhile.
+    /// The number of events changed. The others were changed concurrently by someone else.
     pub changed: u64,
 }
 
 impl BulkOperation {
     pub(super) fn new(store: Arc<dyn Store>, action: Action, mut filter: Filter) -> Self {
         if action == Action::Skip {
-            // Nothing else can be skipped; a filter that asks for something else finds nothing.
+            // Only held events can be skipped.
             filter.status = filter.status.or(Some(Status::Held));
         }
         Self {
@@ -69,7 +69,7 @@ impl BulkOperation {
         }
     }
 
-    /// Says in the audit who did it.
+    /// Sets who runs the operation, for the audit.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for more than 256 characters or a NUL.
@@ -78,7 +78,7 @@ impl BulkOperation {
         Ok(self)
     }
 
-    /// Says in the audit why.
+    /// Sets the reason, for the audit.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for more than 1000 characters or a NUL.
@@ -87,26 +87,26 @@ impl BulkOperation {
         Ok(self)
     }
 
-    /// Goes to the end, and says how many events matched and how many were changed.
+    /// Runs all pages and returns how many events matched and how many were changed.
     ///
     /// # Errors
-    /// What the store answers. What was done before stays done; run it again for the rest.
+    /// Returns the store's error. Earlier pages stay committed; run the operation again for the rest.
     ///
     /// # Cancel safety
-    /// Each page is done whole or not at all; the later ones are not done.
+    /// If the future is dropped, each page is either committed or not; later pages are not run.
     pub async fn run(mut self) -> Result<Progress> {
         while self.step().await?.is_some() {}
         Ok(self.progress)
     }
 
-    /// Does the next page, and says how far it has come; `None` at the end.
+    /// Runs the next page and returns the progress; `None` at the end.
     ///
     /// # Errors
-    /// What the store answers. The next step begins where this one did.
+    /// Returns the store's error. The next step repeats the page.
     ///
     /// # Cancel safety
-    /// The page is done whole or not at all, and the next step begins where this one did. What a
-    /// dropped step has done after all is not counted.
+    /// If the future is dropped, the page is either committed or not, and the next step repeats it.
+    /// The changes of a dropped step are not counted.
     pub async fn step(&mut self) -> Result<Option<Progress>> {
         let page = self.page().await?;
         let Some(last) = page.last().map(DeadLetter::cursor) else { return Ok(None) };
@@ -127,7 +127,7 @@ impl BulkOperation {
         Ok(page)
     }
 
-    /// Where the walk ends: at what was the newest when it was first asked for.
+    /// Returns the end of the operation: the newest match at its start.
     async fn end(&mut self) -> Result<Option<Cursor>> {
         if self.end.is_none() {
             let newest = self.list(Direction::NewestFirst, None, 1).await?;

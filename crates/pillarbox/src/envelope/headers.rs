@@ -1,4 +1,4 @@
-//! Headers: short texts beside the payload, in the order they were given.
+//! Headers: names and values beside the payload, in insertion order.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use serde::{
 
 use crate::error::{Error, Result};
 
-/// Most headers on one event.
+/// The maximum number of headers of an event.
 pub const MAX_HEADERS: usize = 100;
-/// Largest header, name and value together, in bytes: 8 KiB.
+/// The maximum size of a header, name and value together, in bytes: 8 KiB.
 pub const MAX_HEADER: usize = 8192;
-/// Largest JSON of all headers of one event, as its row stores it, in bytes: 64 KiB.
+/// The maximum size of all headers of an event as JSON, in bytes: 64 KiB.
 pub const MAX_HEADERS_SIZE: usize = 65_536;
 
-/// Names and values that travel with an event.
+/// The headers of an event.
 ///
-/// Names are unique; setting one again replaces its value and keeps its place.
+/// Names are unique. Setting a header again replaces its value and keeps its position.
 ///
 /// # Examples
 /// ```
@@ -35,12 +35,12 @@ pub const MAX_HEADERS_SIZE: usize = 65_536;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers {
     entries: Vec<(String, String)>,
-    /// Bytes of the stored JSON, without the opening brace.
+    /// The size of the stored JSON without the opening brace.
     size: usize,
 }
 
 impl Headers {
-    /// No headers.
+    /// Creates an empty set of headers.
     pub const fn new() -> Self {
         Self { entries: Vec::new(), size: 0 }
     }
@@ -77,32 +77,32 @@ impl Headers {
         self.size = self.entries.iter().map(entry_size).sum();
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// All headers, in order.
+    /// Returns an iterator over the headers, in insertion order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// How many there are.
+    /// Returns the number of headers.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no headers.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Bytes of what [`to_json`](Self::to_json) gives.
+    /// Returns the size of the JSON that [`to_json`](Self::to_json) returns, in bytes.
     pub(crate) fn size(&self) -> usize {
         if self.is_empty() { 0 } else { 1 + self.size }
     }
 
-    /// The headers as a row keeps them: a JSON object, or nothing.
+    /// Returns the headers as a JSON object as stored in a row, or `None` if there are none.
     pub fn to_json(&self) -> Option<String> {
         if self.is_empty() {
             return None;
@@ -110,20 +110,20 @@ impl Headers {
         Some(serde_json::to_string(self).expect("names and values are plain strings"))
     }
 
-    /// Reads what [`to_json`](Self::to_json) or another language wrote.
+    /// Parses a JSON object of strings.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is not an object of texts within
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is not an object of strings within
     /// the limits.
     pub fn from_json(text: &str) -> Result<Self> {
         check_size(text.len())?;
         serde_json::from_str(text).map_err(|source| {
-            Error::invalid("the headers are not a JSON object of texts").caused_by(source)
+            Error::invalid("the headers are not a JSON object of strings").caused_by(source)
         })
     }
 }
 
-/// Shows the names only: values do not belong into logs.
+/// Shows the names only: values must not appear in logs.
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.entries.iter().map(|(name, _)| name)).finish()
@@ -142,18 +142,18 @@ impl Serialize for Headers {
 
 impl<'de> Deserialize<'de> for Headers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(InOrder)
+        deserializer.deserialize_map(HeadersVisitor)
     }
 }
 
-/// A map would sort or shuffle the names; this keeps them as they come.
-struct InOrder;
+/// Deserializes the headers in their order, which a map would lose.
+struct HeadersVisitor;
 
-impl<'de> Visitor<'de> for InOrder {
+impl<'de> Visitor<'de> for HeadersVisitor {
     type Value = Headers;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object whose values are texts")
+        f.write_str("an object with string values")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
@@ -185,8 +185,8 @@ fn check_header(name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of an entry in the stored JSON, with the comma or the closing brace after it. Control
-/// characters are refused, so only quotes and backslashes are escaped.
+/// Returns the size of an entry in the stored JSON, with the comma or the closing brace after it.
+/// Control characters are rejected, so only quotes and backslashes are escaped.
 fn entry_size((name, value): &(String, String)) -> usize {
     let text = |text: &str| {
         let escapes = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
@@ -199,7 +199,7 @@ fn check_size(size: usize) -> Result<()> {
     if size > MAX_HEADERS_SIZE {
         return Err(Error::invalid(format!(
             "the headers have {size} bytes as JSON, the limit is {MAX_HEADERS_SIZE}; \
-             put large values into the payload"
+             move large values to the payload"
         )));
     }
     Ok(())
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_split_a_protocol_is_refused() {
+    fn control_characters_are_rejected() {
         for (name, value) in [("", "v"), ("n\r", "v"), ("n", "a\nb"), ("n", "\0"), ("n", "\u{85}")]
         {
             assert!(Headers::new().insert(name, value).is_err(), "{name:?} {value:?}");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hundred_and_first_header_is_refused() {
+    fn the_number_of_headers_is_limited() {
         let mut headers = Headers::new();
         (0..100).for_each(|n| headers.insert(format!("h{n}"), "v").unwrap());
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_may_have_eight_kibibytes() {
+    fn the_size_of_a_header_is_limited() {
         assert!(Headers::new().insert("n", "x".repeat(8191)).is_ok());
         assert!(Headers::new().insert("n", "x".repeat(8192)).is_err());
     }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn all_headers_together_may_have_sixty_four_kibibytes() {
+    fn the_size_of_all_headers_is_limited() {
         let mut headers = Headers::new();
         (0..8).for_each(|n| headers.insert(format!("{n}"), "x".repeat(8000)).unwrap());
         let rest = MAX_HEADERS_SIZE - headers.size() - r#","n":"""#.len();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn order_survives_the_row() {
+    fn the_order_is_kept() {
         let text = r#"{"z":"1","a":"\"","m":""}"#;
 
         assert_eq!(Headers::from_json(text).unwrap().to_json().as_deref(), Some(text));

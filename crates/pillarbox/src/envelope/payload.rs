@@ -1,4 +1,4 @@
-//! What an event carries: JSON text or bytes, never both, kept exactly as given.
+//! Payloads: JSON text or bytes, stored unchanged.
 
 use std::fmt;
 
@@ -6,15 +6,14 @@ use serde::{Serialize, de::IgnoredAny};
 
 use crate::error::{Error, Result};
 
-/// Largest payload, in bytes: 1 MiB.
+/// The maximum size of a payload in bytes: 1 MiB.
 pub const MAX_PAYLOAD: usize = 1_048_576;
-/// Deepest nesting of a JSON payload.
+/// The maximum nesting depth of a JSON payload.
 ///
-/// Every reader in the chain can go this deep: serde_json stops at 127, MySQL's JSON functions
-/// at 100.
+/// Every reader supports this depth: serde_json up to 127, MySQL's JSON functions up to 100.
 pub const MAX_JSON_DEPTH: usize = 100;
 
-/// The content of an event.
+/// The payload of an event.
 ///
 /// # Examples
 /// ```
@@ -32,44 +31,44 @@ pub const MAX_JSON_DEPTH: usize = 100;
 pub enum Payload {
     /// Valid JSON text.
     Json(JsonText),
-    /// Bytes of any kind.
+    /// Binary data.
     Bytes(Vec<u8>),
 }
 
-/// Text that was checked to be JSON within the size and depth limits.
+/// A text that is valid JSON within the size and depth limits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JsonText(String);
 
 impl Payload {
-    /// Serialises a value.
+    /// Serializes a value as JSON.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it cannot be JSON, or is too large
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it cannot be serialized, or is too large
     /// or too deep.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self> {
         let text = serde_json::to_string(value).map_err(|source| {
-            Error::invalid("the payload cannot be written as JSON").caused_by(source)
+            Error::invalid("the payload cannot be serialized as JSON").caused_by(source)
         })?;
         check_size(text.len())?;
         check_depth(&text)?;
         Ok(Self::Json(JsonText(text)))
     }
 
-    /// Takes a text that is JSON already, exactly as it is.
+    /// Creates a payload from JSON text, which is stored unchanged.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it is not JSON, or is too large or
     /// too deep.
     pub fn json_text(text: impl Into<String> + AsRef<str>) -> Result<Self> {
         check_size(text.as_ref().len())?;
-        // Checked before the parser, which would otherwise follow any depth.
+        // Checked first: the parser itself has no depth limit here.
         check_depth(text.as_ref())?;
         serde_json::from_str::<IgnoredAny>(text.as_ref())
             .map_err(|source| Error::invalid("the payload is not valid JSON").caused_by(source))?;
         Ok(Self::Json(JsonText(text.into())))
     }
 
-    /// Takes bytes of any kind.
+    /// Creates a payload from bytes.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when there are more than 1 MiB.
@@ -78,7 +77,7 @@ impl Payload {
         Ok(Self::Bytes(bytes.into()))
     }
 
-    /// The payload as it goes over a wire.
+    /// Returns the payload as bytes.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Json(text) => text.as_str().as_bytes(),
@@ -86,7 +85,7 @@ impl Payload {
         }
     }
 
-    /// The JSON text, if it is JSON.
+    /// Returns the JSON text, if the payload is JSON.
     pub fn as_json(&self) -> Option<&str> {
         match self {
             Self::Json(text) => Some(text.as_str()),
@@ -96,13 +95,13 @@ impl Payload {
 }
 
 impl JsonText {
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Shows the size only: payloads do not belong into logs.
+/// Shows the size only: payloads must not appear in logs.
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -129,7 +128,7 @@ fn check_size(size: usize) -> Result<()> {
 }
 
 fn check_depth(text: &str) -> Result<()> {
-    // What opens as few levels as that in all cannot be too deep; most payloads end here.
+    // Fast path: a text with so few brackets cannot be nested too deeply.
     let opened = text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
     if opened <= MAX_JSON_DEPTH {
         return Ok(());
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_but_valid_json_is_taken_as_it_is() {
+    fn unusual_but_valid_json_is_stored_unchanged() {
         for text in [
             r#""\u0000""#,
             r#""\ud800""#,

@@ -1,4 +1,4 @@
-//! An event as a row holds it: texts that anyone may have written, not yet believed.
+//! A row of the event table, and its validation.
 
 use std::{mem, sync::Arc};
 
@@ -12,47 +12,47 @@ use crate::id::EventId;
 
 /// The columns of a row that make up its envelope.
 ///
-/// Any language may have inserted it; [`open`](Self::open) checks it.
+/// Any program may have inserted it; [`open`](Self::open) validates it.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// `event_id`.
+    /// The column `event_id`.
     pub event_id: String,
-    /// `event_type`.
+    /// The column `event_type`.
     pub event_type: String,
-    /// `event_version`.
+    /// The column `event_version`.
     pub event_version: i32,
-    /// `aggregate_type`.
+    /// The column `aggregate_type`.
     pub aggregate_type: String,
-    /// `aggregate_id`.
+    /// The column `aggregate_id`.
     pub aggregate_id: Option<String>,
-    /// `partition_key`: absent = by aggregate, empty = by nothing.
+    /// The column `partition_key`: null orders by aggregate, an empty text means unordered.
     pub partition_key: Option<String>,
-    /// `tenant_id`.
+    /// The column `tenant_id`.
     pub tenant_id: Option<String>,
-    /// `payload`: JSON text.
+    /// The column `payload`: JSON text.
     pub payload: Option<String>,
-    /// `payload_bytes`.
+    /// The column `payload_bytes`.
     pub payload_bytes: Option<Vec<u8>>,
-    /// `content_type`.
+    /// The column `content_type`.
     pub content_type: Option<String>,
-    /// `headers`: a JSON object of texts.
+    /// The column `headers`: a JSON object of strings.
     pub headers: Option<String>,
-    /// `occurred_at`.
+    /// The column `occurred_at`.
     pub occurred_at: Timestamp,
 }
 
-/// A row that is no sound event, and why.
+/// A row that is not a valid event, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRow {
-    /// The row's `event_id`, whatever it is.
+    /// The row's `event_id`, which may be invalid.
     pub event_id: String,
-    /// What is wrong with it.
+    /// The reason.
     pub cause: String,
 }
 
-/// Bytes of a row's payload and headers, as the database tells; `None` where the row has none.
+/// The sizes of a row's payload and headers in bytes, as measured by the database; `None` if null.
 ///
-/// A negative number means at least so many: the database did not look closer.
+/// A negative number is a lower bound.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
@@ -62,7 +62,7 @@ pub(crate) struct Sizes {
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 impl Sizes {
-    /// Refuses a row that is larger than any event, whose content the database keeps.
+    /// Rejects a row that exceeds a limit. The content of such a row is not read.
     pub(crate) fn check(self, event_id: &str) -> Result<(), InvalidRow> {
         let parts = [
             ("payload has", self.payload, MAX_PAYLOAD),
@@ -79,7 +79,7 @@ impl Sizes {
         Ok(())
     }
 
-    /// As much as payload and headers can have, both of them legal.
+    /// Returns an upper bound of the sizes together.
     pub(crate) fn at_most(self) -> usize {
         let part = |size: Option<i64>, most: usize| match size {
             None => 0,
@@ -90,10 +90,10 @@ impl Sizes {
 }
 
 impl Row {
-    /// The envelope, or what keeps the row from being one.
+    /// Validates the row and returns its envelope.
     ///
     /// # Errors
-    /// A [`InvalidRow`] when a part breaks its rule; such an event is dead, never a loop.
+    /// An [`InvalidRow`] when a part is invalid. The relay makes such an event a dead letter.
     pub fn open(mut self) -> Result<Envelope, InvalidRow> {
         let event_id = mem::take(&mut self.event_id);
         self.check(&event_id).map_err(|error| InvalidRow { event_id, cause: explain(&error) })
@@ -116,9 +116,9 @@ impl Row {
             Some(key) => Key::Given(key),
         })?;
         parts.aggregate_type = AggregateType::new(self.aggregate_type)?;
-        parts.aggregate_id = written("aggregate id", self.aggregate_id, MAX_AGGREGATE_ID)?;
-        parts.tenant = written("tenant", self.tenant_id, MAX_TENANT)?;
-        parts.content_type = written("content type", self.content_type, MAX_CONTENT_TYPE)?;
+        parts.aggregate_id = optional("aggregate id", self.aggregate_id, MAX_AGGREGATE_ID)?;
+        parts.tenant = optional("tenant", self.tenant_id, MAX_TENANT)?;
+        parts.content_type = optional("content type", self.content_type, MAX_CONTENT_TYPE)?;
         if let Some(headers) = self.headers {
             parts.headers = Headers::from_json(&headers)?;
         }
@@ -126,8 +126,8 @@ impl Row {
     }
 }
 
-/// An empty text is how some languages write "none".
-fn written(what: &str, text: Option<String>, most: usize) -> Result<Option<String>, Error> {
+/// Some programs write an empty text for null.
+fn optional(what: &str, text: Option<String>, most: usize) -> Result<Option<String>, Error> {
     let text = text.filter(|text| !text.is_empty());
     text.iter().try_for_each(|text| check_text(what, text, most))?;
     Ok(text)
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_of_a_row_keeps_its_rule() {
+    fn every_text_of_a_row_is_checked() {
         let text = |text: &str| Some(text.to_owned());
         let cause = |row: Row| row.open().unwrap_err().cause;
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_text_is_none() {
+    fn an_empty_text_is_null() {
         let empty = || Some(String::new());
 
         let row = Row { aggregate_id: empty(), tenant_id: empty(), content_type: empty(), ..row() };

@@ -1,4 +1,4 @@
-//! The JSON form of an envelope, for other languages and for files.
+//! The JSON form of an envelope, for other programs and for files.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::event::{AggregateType, EventType, Key};
 use crate::id::EventId;
 
-/// Field names are those of the table's columns.
+/// The field names are the column names.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire<'a> {
@@ -53,17 +53,17 @@ fn one() -> u32 {
     1
 }
 
-/// A payload may be `null`, which an `Option` would take for none.
+/// Keeps a payload of `null`, which `Option` would read as absent.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, RawValue>>, D::Error> {
     <&RawValue>::deserialize(from).map(|raw| Some(Cow::Borrowed(raw)))
 }
 
 impl Envelope {
-    /// Reads the JSON form, checking every part as if it had been built here.
+    /// Parses the JSON form and checks every part.
     ///
-    /// `payload` is JSON of any kind and is kept byte for byte; `payload_bytes` is base64.
-    /// Exactly one of them must be there. A missing `event_id` gives a new one; an empty
-    /// `partition_key` means ordered by nothing.
+    /// `payload` is any JSON value and is kept byte for byte; `payload_bytes` is base64. Exactly one of
+    /// them must be present. If `event_id` is missing, a new id is generated. An empty `partition_key`
+    /// means unordered.
     ///
     /// # Examples
     /// ```
@@ -79,7 +79,7 @@ impl Envelope {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the part that is wrong.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid); the message names the invalid part.
     pub fn from_json(text: &str) -> Result<Self> {
         let wire: Wire<'_> = serde_json::from_str(text).map_err(|source| {
             Error::invalid(format!("not an envelope: {source}")).caused_by(source)
@@ -116,9 +116,9 @@ impl Envelope {
         Ok(envelope)
     }
 
-    /// Writes the JSON form that [`from_json`](Self::from_json) reads.
+    /// Returns the JSON form that [`from_json`](Self::from_json) parses.
     ///
-    /// A delay that only the database's clock can resolve is left out.
+    /// A delay relative to the insert is left out: only the database's clock can resolve it.
     pub fn to_json(&self) -> String {
         let text = |text: &'static str| Cow::Borrowed(text);
         let wire = Wire {
@@ -152,7 +152,7 @@ impl Envelope {
 
 fn payload(json: Option<&RawValue>, bytes: Option<&str>) -> Result<Payload> {
     match (json, bytes) {
-        // Beside bytes it is how some languages write "none".
+        // Some programs write `null` for an absent payload.
         (Some(json), Some(_)) if json.get() == "null" => payload(None, bytes),
         (Some(json), None) => Payload::json_text(json.get()),
         (None, Some(base64)) => {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_json_form_comes_back_as_it_went() {
+    fn the_json_form_round_trips() {
         let envelope = Envelope::new(
             EventType::from_static("order.placed"),
             Payload::json_text("{\"a\":1,\"a\":1.50,\"s\":\"\\ud800\"}").unwrap(),
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_travel_as_base64() {
+    fn bytes_are_written_as_base64() {
         let envelope = Envelope::bytes("blob", vec![0, 255, 7]).unwrap();
 
         assert_eq!(Envelope::from_json(&envelope.to_json()).unwrap(), envelope);
     }
 
     #[test]
-    fn headers_have_their_limit_in_the_json_form_too() {
+    fn the_json_form_checks_the_limits_of_headers() {
         let headers: Vec<_> = (0..9).map(|n| format!(r#""{n}":"{}""#, "x".repeat(8000))).collect();
         let text =
             format!(r#"{{"event_type":"a","payload":1,"headers":{{{}}}}}"#, headers.join(","));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn the_error_names_the_invalid_part() {
         for (text, message) in [
             (r#"{"event_type":"a"}"#, "neither payload nor payload_bytes is given"),
             (r#"{"event_type":"","payload":1}"#, "event type is empty"),

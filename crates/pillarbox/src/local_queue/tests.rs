@@ -73,7 +73,7 @@ fn a_transaction_has_places_for_all_of_its_events_or_for_none() {
 fn only_what_finds_no_place_is_told_as_dropped() {
     let (lane, _events) = LocalQueue::new(3);
     let probe = Probe::new();
-    lane.open(LocalRelay { observers: Observers::default().and(probe.clone()), ..host() });
+    lane.open(LocalRelay { observers: Observers::default().with(probe.clone()), ..host() });
     let _held = lane.reserve(&[free(), keyed()]).unwrap();
     assert!(probe.seen().is_empty(), "these have places");
 

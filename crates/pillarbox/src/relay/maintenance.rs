@@ -85,7 +85,7 @@ impl Maintenance {
     /// Seen by this one too.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observers = self.observers.and(observer);
+        self.observers = self.observers.with(observer);
         self
     }
 

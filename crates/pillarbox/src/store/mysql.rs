@@ -155,7 +155,7 @@ impl MysqlStore {
             return wrong("a MySQL URL begins with mysql://user@host/database");
         }
         let options: MySqlConnectOptions =
-            url.parse().map_err(|source| Error::unreadable(url, source))?;
+            url.parse().map_err(|source| Error::invalid_url(url, source))?;
         if options.get_database().is_none_or(str::is_empty) {
             return wrong("the URL names no database: mysql://user@host/database");
         }

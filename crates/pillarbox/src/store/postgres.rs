@@ -129,7 +129,7 @@ impl PostgresStore {
             return Err(Error::new(ErrorKind::Configuration, message));
         }
         let (plain, is_pooled) = pooler(url)?;
-        let options = plain.parse().map_err(|source| Error::unreadable(url, source))?;
+        let options = plain.parse().map_err(|source| Error::invalid_url(url, source))?;
         Ok((options, is_pooled))
     }
 

@@ -84,7 +84,7 @@ impl SqliteStore {
             let message = "a SQLite URL begins with sqlite:, as in sqlite://shop.db";
             return Err(Error::new(ErrorKind::Configuration, message));
         }
-        url.parse().map_err(|source| Error::unreadable(url, source))
+        url.parse().map_err(|source| Error::invalid_url(url, source))
     }
 
     /// On the tables whose names begin with this prefix.

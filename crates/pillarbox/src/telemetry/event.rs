@@ -1,4 +1,4 @@
-//! What can happen.
+//! The events of a relay.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -7,227 +7,228 @@ use crate::id::{OwnerId, Seq};
 
 /// Something that happened in a relay.
 ///
-/// Every delivery ends in exactly one of [`Delivered`](Self::Delivered),
+/// Every delivery ends with exactly one of [`Delivered`](Self::Delivered),
 /// [`Retried`](Self::Retried), [`Deferred`](Self::Deferred), [`Dead`](Self::Dead),
-/// [`Held`](Self::Held) and [`NotStarted`](Self::NotStarted), told before the verdict is written.
+/// [`Held`](Self::Held) and [`NotStarted`](Self::NotStarted), reported before the verdict is written.
 ///
 /// # Examples
 /// ```
 /// use pillarbox::telemetry::RelayEvent;
 ///
-/// fn is_trouble(relay_event: &RelayEvent<'_>) -> bool {
-///     matches!(relay_event, RelayEvent::Dead { .. } | RelayEvent::Held { .. })
+/// fn is_dead_letter(event: &RelayEvent<'_>) -> bool {
+///     matches!(event, RelayEvent::Dead { .. } | RelayEvent::Held { .. })
 /// }
-/// # assert!(!is_trouble(&RelayEvent::Read { rows: 1 }));
+/// # assert!(!is_dead_letter(&RelayEvent::Read { rows: 1 }));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RelayEvent<'a> {
-    /// A relay has entered as an owner.
+    /// A relay started and joined as an owner.
     Started {
-        /// Who.
+        /// The relay's owner id.
         owner: Cow<'a, OwnerId>,
-        /// What its database is called.
+        /// The name of its store.
         store: Cow<'a, str>,
     },
-    /// A relay has ended.
+    /// A relay stopped.
     Stopped {
-        /// Who.
+        /// The relay's owner id.
         owner: Cow<'a, OwnerId>,
     },
-    /// A stop that could not wait longer; these events will be delivered again.
+    /// A stop timed out. The unsettled events will be delivered again.
     Abandoned {
-        /// Events in delivery, or delivered and not yet settled.
+        /// The number of events in delivery, or delivered and not yet settled.
         unsettled: usize,
     },
-    /// A listener took the event.
+    /// A listener returned success.
     Delivered(Attempt<'a>),
-    /// A delivery failed and will be tried again.
+    /// A delivery failed and will be retried.
     Retried {
-        /// Which.
+        /// The failed attempt.
         attempt: Attempt<'a>,
-        /// When.
+        /// The delay until the retry.
         delay: Duration,
-        /// Why.
+        /// The text of the failure.
         error: Cow<'a, str>,
     },
-    /// A delivery was put off; it counts as no attempt.
+    /// A delivery was deferred, without counting an attempt.
     Deferred {
-        /// Which.
+        /// The deferred attempt.
         attempt: Attempt<'a>,
-        /// Until when.
+        /// The delay until the next delivery.
         delay: Duration,
-        /// Why.
+        /// The reason.
         error: Cow<'a, str>,
     },
-    /// An event was given up; it blocks nobody.
+    /// An event became a dead letter. Later events of its key continue.
     Dead {
-        /// Its last attempt.
+        /// The last attempt.
         attempt: Attempt<'a>,
-        /// Why.
+        /// The text of the failure.
         error: Cow<'a, str>,
     },
-    /// An event was given up, and its key waits for a replay or a skip.
+    /// An event became a dead letter, and its key waits for a replay or a skip.
     Held {
-        /// Its last attempt.
+        /// The last attempt.
         attempt: Attempt<'a>,
-        /// Why.
+        /// The text of the failure.
         error: Cow<'a, str>,
     },
-    /// A delivery was not begun: the lease was too short, or its shard is given away. The event is
-    /// left to its next owner.
+    /// A delivery was not started, because the lease was too short or the shard is being released.
+    /// The next owner delivers the event.
     NotStarted {
-        /// Which.
+        /// The event's id.
         event_id: Cow<'a, str>,
     },
-    /// A verdict came too late: it was written before, or the event is no longer ours.
+    /// A verdict was rejected by its fence: it was written before, or the relay no longer owns the
+    /// event.
     Fenced {
-        /// Which.
+        /// The event's id.
         event_id: Cow<'a, str>,
     },
-    /// Another transaction has the row locked; its verdict is written when the row is free.
+    /// Another transaction holds a lock on the row. The verdict is written when the lock is gone.
     RowLocked {
-        /// The row's place in the table.
+        /// The row's `seq`.
         seq: Seq,
-        /// The event's id, as the row has it.
+        /// The row's `event_id`.
         event_id: Cow<'a, str>,
     },
-    /// The database refuses to write a verdict; it is tried again at the next sweep.
+    /// The database rejected a verdict. It is retried at the next sweep.
     VerdictRefused {
-        /// On which row.
+        /// The row's `seq`.
         seq: Seq,
-        /// What it said.
+        /// The database's error.
         error: Cow<'a, str>,
     },
-    /// Committed events went straight from memory to delivery.
+    /// Committed events were received through the local queue.
     FromLocalQueue {
-        /// How many.
+        /// The number of events.
         events: usize,
     },
-    /// There was no room in memory for committed events; they are read from the table.
+    /// The local queue was full; the events are read from the table instead.
     LocalQueueFull {
-        /// How many.
+        /// The number of events.
         events: usize,
     },
     /// Pending rows were read.
     Read {
-        /// How many.
+        /// The number of rows.
         rows: usize,
     },
     /// Verdicts were written.
     Settled {
-        /// How many; those that were fenced off do not count.
+        /// The number of rows, without those rejected by a fence.
         rows: usize,
-        /// How long the database took.
+        /// The duration of the database call.
         took: Duration,
     },
-    /// A lease holds for its whole length again.
+    /// A lease was renewed for its whole length.
     LeaseRenewed {
-        /// Whose.
+        /// The lease's owner.
         owner: Cow<'a, OwnerId>,
     },
-    /// A lease was lost; another relay may have taken over.
+    /// A lease was lost. Another relay may have taken over.
     LeaseLost {
-        /// Whose.
+        /// The lease's owner.
         owner: Cow<'a, OwnerId>,
     },
-    /// Shards were taken.
+    /// Shards were acquired.
     ShardsTaken {
-        /// By whom.
+        /// The new owner.
         owner: Cow<'a, OwnerId>,
-        /// How many.
+        /// The number of shards.
         shards: usize,
-        /// How many of them had an owner whose lease had lapsed.
+        /// The number of these shards that had an owner whose lease had lapsed.
         lapsed: usize,
     },
-    /// Shards were given back.
+    /// Shards were released.
     ShardsReleased {
-        /// By whom.
+        /// The previous owner.
         owner: Cow<'a, OwnerId>,
-        /// How many.
+        /// The number of shards.
         shards: usize,
     },
     /// Maintenance deleted rows.
     Purged {
-        /// Of which kind: `done`, `dead`, `audit`, `inbox` or `any`.
+        /// The kind of rows: `done`, `dead`, `audit`, `inbox` or `any`.
         kind: &'static str,
-        /// How many.
+        /// The number of rows.
         rows: u64,
     },
-    /// Maintenance counted what there is.
+    /// Maintenance updated the gauges.
     Counted(Gauges),
-    /// A part of the relay met an error; it goes on by itself.
+    /// A component of the relay failed. It retries.
     ComponentFailed {
-        /// Which part.
+        /// The component.
         component: Component,
-        /// What went wrong.
+        /// The error.
         error: Cow<'a, str>,
-        /// What caused it; empty when there is no more to say.
+        /// The error's source, or an empty text.
         cause: Cow<'a, str>,
     },
 }
 
-/// One delivery that is over.
+/// A delivery that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt<'a> {
-    /// Which event.
+    /// The event's id.
     pub event_id: Cow<'a, str>,
-    /// What happened; `None` when the row is no sound event.
+    /// The event type; `None` if the row is not a valid event.
     pub event_type: Option<Cow<'a, str>>,
-    /// Aggregate type and event type, as `order/order.placed`; `None` as above.
+    /// Aggregate type and event type, as `order/order.placed`; `None` if the row is not a valid event.
     pub route: Option<Cow<'a, str>>,
-    /// Which attempt, from 1.
+    /// The number of the attempt, starting at 1.
     pub number: u32,
-    /// From its start to the listener's answer.
+    /// The time from the start of the delivery to its end.
     pub took: Duration,
-    /// From when it happened (the insert, unless the writer said otherwise) to the listener's
-    /// answer, by this machine's clock; `None` when that is not known.
+    /// The time from the event's `occurred_at` to the end of the delivery, by this machine's clock;
+    /// `None` if it is unknown.
     pub lag: Option<Duration>,
-    /// The W3C trace context it was emitted in.
+    /// The W3C trace context in which the event was emitted.
     pub traceparent: Option<Cow<'a, str>>,
 }
 
-/// How much there is of what.
+/// The values of the gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Events that wait: new, to be retried, or held.
+    /// Pending events: new, waiting or held.
     pub pending: u64,
-    /// Events that wait for their time: delayed, deferred, or to be retried.
+    /// Waiting events: delayed, deferred or to be retried.
     pub waiting: u64,
-    /// Dead letters that block nobody.
+    /// Dead letters, without held events.
     pub dead: u64,
     /// Keys that wait for a replay or a skip.
     pub held_keys: u64,
-    /// For how long the oldest due event has been waiting; zero when none is.
+    /// The time since the oldest due event became due; zero if none is due.
     pub oldest_lag: Duration,
-    /// Relays with a living lease.
+    /// Relays with a valid lease.
     pub owners: u64,
-    /// Shards that a living relay holds.
+    /// Shards owned by a relay with a valid lease.
     pub owned_shards: u64,
-    /// Shards that this relay holds; zero where maintenance runs without one.
+    /// Shards owned by this relay; zero if maintenance runs without a relay.
     pub own_shards: u64,
-    /// Events from writers of this process that wait here for a worker.
+    /// Events from the local queue that wait for a worker.
     pub hot_depth: u64,
-    /// Events from the table that wait here for a worker.
+    /// Events from the table that wait for a worker.
     pub cold_depth: u64,
 }
 
-/// A part of the relay.
+/// A component of the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Component {
-    /// Staying alive and taking shards.
+    /// Heartbeats and the ownership of shards.
     Lease,
     /// Reading pending rows.
     Read,
     /// Writing verdicts.
     Settle,
-    /// Purges, gauges and the jobs of your own.
+    /// Purges, gauges and custom jobs.
     Maintenance,
 }
 
 impl Component {
-    /// The word in logs and labels.
+    /// Returns the name in logs and metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lease => "lease",
@@ -245,18 +246,18 @@ impl fmt::Display for Component {
 }
 
 impl<'a> RelayEvent<'a> {
-    /// A part of the relay met this error.
+    /// A component failed with this error.
     pub(crate) fn failed(component: Component, error: &Error) -> Self {
         let (error, cause) = (error.to_string(), error.source_text());
         Self::ComponentFailed { component, error: error.into(), cause: cause.into() }
     }
 
-    /// A part of the relay met something that is no [`Error`].
+    /// A component failed for a reason that is not an [`Error`].
     pub(crate) fn failed_with(component: Component, error: impl Into<Cow<'a, str>>) -> Self {
         Self::ComponentFailed { component, error: error.into(), cause: Cow::Borrowed("") }
     }
 
-    /// The delivery it is about, if it is about one.
+    /// Returns the attempt, if the event is about one.
     pub fn attempt(&self) -> Option<&Attempt<'a>> {
         match self {
             Self::Delivered(attempt)
@@ -268,46 +269,48 @@ impl<'a> RelayEvent<'a> {
         }
     }
 
-    /// The same, to be kept.
+    /// Converts the event into one without borrowed data.
     pub fn into_owned(self) -> RelayEvent<'static> {
-        use RelayEvent as H;
+        use RelayEvent as E;
         match self {
-            Self::Started { owner, store } => H::Started { owner: own(owner), store: own(store) },
-            Self::Stopped { owner } => H::Stopped { owner: own(owner) },
-            Self::Abandoned { unsettled } => H::Abandoned { unsettled },
-            Self::Delivered(attempt) => H::Delivered(attempt.into_owned()),
+            Self::Started { owner, store } => {
+                E::Started { owner: owned(owner), store: owned(store) }
+            }
+            Self::Stopped { owner } => E::Stopped { owner: owned(owner) },
+            Self::Abandoned { unsettled } => E::Abandoned { unsettled },
+            Self::Delivered(attempt) => E::Delivered(attempt.into_owned()),
             Self::Retried { attempt, delay, error } => {
-                H::Retried { attempt: attempt.into_owned(), delay, error: own(error) }
+                E::Retried { attempt: attempt.into_owned(), delay, error: owned(error) }
             }
             Self::Deferred { attempt, delay, error } => {
-                H::Deferred { attempt: attempt.into_owned(), delay, error: own(error) }
+                E::Deferred { attempt: attempt.into_owned(), delay, error: owned(error) }
             }
             Self::Dead { attempt, error } => {
-                H::Dead { attempt: attempt.into_owned(), error: own(error) }
+                E::Dead { attempt: attempt.into_owned(), error: owned(error) }
             }
             Self::Held { attempt, error } => {
-                H::Held { attempt: attempt.into_owned(), error: own(error) }
+                E::Held { attempt: attempt.into_owned(), error: owned(error) }
             }
-            Self::NotStarted { event_id } => H::NotStarted { event_id: own(event_id) },
-            Self::Fenced { event_id } => H::Fenced { event_id: own(event_id) },
-            Self::RowLocked { seq, event_id } => H::RowLocked { seq, event_id: own(event_id) },
-            Self::VerdictRefused { seq, error } => H::VerdictRefused { seq, error: own(error) },
-            Self::FromLocalQueue { events } => H::FromLocalQueue { events },
-            Self::LocalQueueFull { events } => H::LocalQueueFull { events },
-            Self::Read { rows } => H::Read { rows },
-            Self::Settled { rows, took } => H::Settled { rows, took },
-            Self::LeaseRenewed { owner } => H::LeaseRenewed { owner: own(owner) },
-            Self::LeaseLost { owner } => H::LeaseLost { owner: own(owner) },
+            Self::NotStarted { event_id } => E::NotStarted { event_id: owned(event_id) },
+            Self::Fenced { event_id } => E::Fenced { event_id: owned(event_id) },
+            Self::RowLocked { seq, event_id } => E::RowLocked { seq, event_id: owned(event_id) },
+            Self::VerdictRefused { seq, error } => E::VerdictRefused { seq, error: owned(error) },
+            Self::FromLocalQueue { events } => E::FromLocalQueue { events },
+            Self::LocalQueueFull { events } => E::LocalQueueFull { events },
+            Self::Read { rows } => E::Read { rows },
+            Self::Settled { rows, took } => E::Settled { rows, took },
+            Self::LeaseRenewed { owner } => E::LeaseRenewed { owner: owned(owner) },
+            Self::LeaseLost { owner } => E::LeaseLost { owner: owned(owner) },
             Self::ShardsTaken { owner, shards, lapsed } => {
-                H::ShardsTaken { owner: own(owner), shards, lapsed }
+                E::ShardsTaken { owner: owned(owner), shards, lapsed }
             }
             Self::ShardsReleased { owner, shards } => {
-                H::ShardsReleased { owner: own(owner), shards }
+                E::ShardsReleased { owner: owned(owner), shards }
             }
-            Self::Purged { kind, rows } => H::Purged { kind, rows },
-            Self::Counted(gauges) => H::Counted(gauges),
+            Self::Purged { kind, rows } => E::Purged { kind, rows },
+            Self::Counted(gauges) => E::Counted(gauges),
             Self::ComponentFailed { component, error, cause } => {
-                H::ComponentFailed { component, error: own(error), cause: own(cause) }
+                E::ComponentFailed { component, error: owned(error), cause: owned(cause) }
             }
         }
     }
@@ -316,17 +319,17 @@ impl<'a> RelayEvent<'a> {
 impl Attempt<'_> {
     fn into_owned(self) -> Attempt<'static> {
         Attempt {
-            event_id: own(self.event_id),
-            event_type: self.event_type.map(own),
-            route: self.route.map(own),
+            event_id: owned(self.event_id),
+            event_type: self.event_type.map(owned),
+            route: self.route.map(owned),
             number: self.number,
             took: self.took,
             lag: self.lag,
-            traceparent: self.traceparent.map(own),
+            traceparent: self.traceparent.map(owned),
         }
     }
 }
 
-fn own<T: ToOwned + ?Sized + 'static>(value: Cow<'_, T>) -> Cow<'static, T> {
+fn owned<T: ToOwned + ?Sized + 'static>(value: Cow<'_, T>) -> Cow<'static, T> {
     Cow::Owned(value.into_owned())
 }

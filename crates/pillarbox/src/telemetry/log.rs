@@ -1,15 +1,17 @@
-//! The log: every relay_event as a line, through `tracing`.
+//! Writes relay events to the log, through `tracing`.
 
 use tracing::{debug, error, info, warn};
 
 use super::{Attempt, Observer, RelayEvent};
 
-/// Writes relay_events to the log, through `tracing`. Every relay has one.
+/// Writes relay events to the log, through `tracing`. Every relay has one.
 ///
-/// `error`: an event was given up, or a part of the relay met an error. `warn`: a retry, a lost
-/// lease, a verdict that came too late, no room in memory. `info`: the life of the relay, shards
-/// that change hands, purges. `debug`: everything else. Never a payload, never a header but the
-/// trace it belongs to.
+/// - `error`: an event became a dead letter, or a component of the relay failed.
+/// - `warn`: a retry, a lost lease, a fenced verdict, a full local queue.
+/// - `info`: a relay started or stopped, shards changed their owner, rows were purged.
+/// - `debug`: everything else.
+///
+/// Payloads are never logged, nor headers except `traceparent`.
 ///
 /// # Examples
 /// ```
@@ -21,36 +23,36 @@ use super::{Attempt, Observer, RelayEvent};
 pub struct Log;
 
 impl Observer for Log {
-    fn on_event(&self, relay_event: &RelayEvent<'_>) {
-        match relay_event {
+    fn on_event(&self, event: &RelayEvent<'_>) {
+        match event {
             RelayEvent::Started { .. }
             | RelayEvent::Stopped { .. }
             | RelayEvent::Abandoned { .. }
             | RelayEvent::LeaseRenewed { .. }
             | RelayEvent::LeaseLost { .. }
             | RelayEvent::ShardsTaken { .. }
-            | RelayEvent::ShardsReleased { .. } => tell_life(relay_event),
+            | RelayEvent::ShardsReleased { .. } => log_lifecycle(event),
             RelayEvent::Delivered(_)
             | RelayEvent::Retried { .. }
             | RelayEvent::Deferred { .. }
             | RelayEvent::Dead { .. }
-            | RelayEvent::Held { .. } => tell_delivery(relay_event),
-            _ => tell_work(relay_event),
+            | RelayEvent::Held { .. } => log_delivery(event),
+            _ => log_work(event),
         }
     }
 }
 
-/// The relay itself, and what it owns.
-fn tell_life(relay_event: &RelayEvent<'_>) {
-    match relay_event {
+/// Logs events about the relay and its shards.
+fn log_lifecycle(event: &RelayEvent<'_>) {
+    match event {
         RelayEvent::Started { owner, store } => info!(%owner, %store, "relay started"),
         RelayEvent::Stopped { owner } => info!(%owner, "relay stopped"),
         RelayEvent::Abandoned { unsettled } => {
-            warn!(unsettled, "stopped before everything was settled, it will come again");
+            warn!(unsettled, "shutdown timed out; unsettled events will be redelivered");
         }
         RelayEvent::LeaseRenewed { owner } => debug!(%owner, "lease renewed"),
         RelayEvent::LeaseLost { owner } => {
-            warn!(%owner, "lease lost, another relay may have taken over");
+            warn!(%owner, "lease lost; another relay may have taken over");
         }
         RelayEvent::ShardsTaken { owner, shards, lapsed } => {
             info!(%owner, shards, lapsed, "shards taken");
@@ -60,12 +62,12 @@ fn tell_life(relay_event: &RelayEvent<'_>) {
     }
 }
 
-/// How one delivery ended.
-fn tell_delivery(relay_event: &RelayEvent<'_>) {
-    let Some(attempt) = relay_event.attempt() else { return };
+/// Logs how a delivery ended.
+fn log_delivery(event: &RelayEvent<'_>) {
+    let Some(attempt) = event.attempt() else { return };
     let Attempt { event_id, number, .. } = attempt;
     let (route, traceparent) = (attempt.route.as_deref(), attempt.traceparent.as_deref());
-    match relay_event {
+    match event {
         RelayEvent::Delivered(_) => {
             debug!(%event_id, attempt = number, took = ?attempt.took, "delivered");
         }
@@ -78,43 +80,43 @@ fn tell_delivery(relay_event: &RelayEvent<'_>) {
         }
         RelayEvent::Dead { error, .. } => error!(
             %event_id, attempt = number, %error, route, traceparent,
-            "event given up, a dead letter"
+            "event is dead"
         ),
         RelayEvent::Held { error, .. } => error!(
             %event_id, attempt = number, %error, route, traceparent,
-            "event given up, its key is held"
+            "event is held; later events of its key wait for a replay or a skip"
         ),
         _ => {}
     }
 }
 
-/// What the relay does for its events.
-fn tell_work(relay_event: &RelayEvent<'_>) {
-    match relay_event {
+/// Logs reads, writes and maintenance.
+fn log_work(event: &RelayEvent<'_>) {
+    match event {
         RelayEvent::NotStarted { event_id } => {
-            debug!(%event_id, "not begun under this lease, left to its next owner");
+            debug!(%event_id, "delivery not started; the next owner delivers the event");
         }
         RelayEvent::Fenced { event_id } => {
-            warn!(%event_id, "verdict fenced off, written before or no longer ours");
+            warn!(%event_id, "verdict fenced: it was written before, or the relay no longer owns the event");
         }
         RelayEvent::RowLocked { seq, event_id } => warn!(
             seq = seq.0,
             %event_id,
-            "another transaction has this row locked; its verdict is written when the row is free"
+            "row is locked by another transaction; its verdict is written when the lock is gone"
         ),
         RelayEvent::VerdictRefused { seq, error } => {
-            error!(seq = seq.0, %error, "verdict refused by the database");
+            error!(seq = seq.0, %error, "database rejected a verdict; retrying at the next sweep");
         }
-        RelayEvent::FromLocalQueue { events } => debug!(events, "taken from memory"),
+        RelayEvent::FromLocalQueue { events } => debug!(events, "received from the local queue"),
         RelayEvent::LocalQueueFull { events } => {
-            warn!(events, "no room in memory, these events are read from the table");
+            warn!(events, "local queue is full; these events are read from the table");
         }
-        RelayEvent::Read { rows } => debug!(rows, "read"),
-        RelayEvent::Settled { rows, took } => debug!(rows, ?took, "settled"),
-        RelayEvent::Purged { kind, rows } => info!(kind, rows, "purged"),
-        RelayEvent::Counted(gauges) => debug!(?gauges, "counted"),
+        RelayEvent::Read { rows } => debug!(rows, "rows read"),
+        RelayEvent::Settled { rows, took } => debug!(rows, ?took, "verdicts written"),
+        RelayEvent::Purged { kind, rows } => info!(kind, rows, "rows purged"),
+        RelayEvent::Counted(gauges) => debug!(?gauges, "gauges updated"),
         RelayEvent::ComponentFailed { component, error, cause } => {
-            error!(%component, %error, %cause, "this part of the relay failed, it goes on by itself");
+            error!(%component, %error, %cause, "relay component failed; retrying");
         }
         _ => {}
     }
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
     use crate::telemetry::Component;
 
-    /// Notes the level of every line.
+    /// Records the level of every log line.
     #[derive(Clone, Default)]
     struct Levels(Arc<Mutex<Vec<Level>>>);
 
@@ -150,9 +152,9 @@ mod tests {
         fn exit(&self, _: &span::Id) {}
     }
 
-    fn level_of(relay_event: &RelayEvent<'_>) -> Vec<Level> {
+    fn level_of(event: &RelayEvent<'_>) -> Vec<Level> {
         let levels = Levels::default();
-        tracing::subscriber::with_default(levels.clone(), || Log.on_event(relay_event));
+        tracing::subscriber::with_default(levels.clone(), || Log.on_event(event));
         levels.0.lock().unwrap().clone()
     }
 
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_those_of_the_seeds() {
+    fn levels_follow_the_severity_of_the_event() {
         let dead = RelayEvent::Dead { attempt: attempt(), error: "no".into() };
         let held = RelayEvent::Held { attempt: attempt(), error: "no".into() };
 

@@ -1,4 +1,4 @@
-//! Metrics: relay_events as counters, gauges and histograms, through the `metrics` facade.
+//! Metrics: counts relay events through the `metrics` facade.
 
 mod route;
 
@@ -11,11 +11,11 @@ use metrics::{Counter, Gauge, Histogram, SharedString, counter, gauge, histogram
 use self::route::RouteMeters;
 use super::{Attempt, Gauges, Observer, RelayEvent, name};
 
-/// Counts relay_events through the [`metrics`](https://docs.rs/metrics) facade.
+/// Records counters, gauges and histograms through the [`metrics`](https://docs.rs/metrics) facade.
 ///
-/// Install the program's recorder first: a meter belongs to the recorder that there is when it is
-/// first needed. Names and labels are in `docs/observability.md`. A route is a label, and anybody
-/// may write an event of a new type: after 100 routes, the others are counted as `other`.
+/// Install the program's recorder first: a metric belongs to the recorder that is installed when the
+/// metric is first used. `docs/observability.md` lists names and labels. The number of route labels is
+/// limited: after 100 routes, further routes are counted as `other`.
 ///
 /// # Examples
 /// ```
@@ -29,40 +29,40 @@ use super::{Attempt, Gauges, Observer, RelayEvent, name};
 #[derive(Debug)]
 pub struct Metrics {
     store: SharedString,
-    most_routes: usize,
+    max_routes: usize,
     routes: RwLock<HashMap<String, Arc<RouteMeters>>>,
     other: OnceLock<Arc<RouteMeters>>,
     meters: OnceLock<Meters>,
 }
 
-/// Counted under this name: routes beyond the limit.
+/// The label of routes beyond the limit.
 const OTHER: &str = "other";
-/// Counted under this name: rows that are no sound event, and so have no route.
+/// The label of rows that are not valid events, and so have no route.
 const INVALID: &str = "invalid";
 
 impl Metrics {
-    /// Metrics of one outbox, labelled `store="outbox"`.
+    /// Creates the metrics of one outbox, with the label `store="outbox"`.
     pub fn new() -> Self {
         Self {
             store: SharedString::const_str("outbox"),
-            most_routes: 100,
+            max_routes: 100,
             routes: RwLock::default(),
             other: OnceLock::new(),
             meters: OnceLock::new(),
         }
     }
 
-    /// Labelled with this name; give one to each outbox where a process has several.
+    /// Sets the `store` label. Use different labels if a process has several outboxes.
     #[must_use]
     pub fn store(mut self, name: impl Into<String>) -> Self {
         self.store = SharedString::from_owned(name.into());
         self
     }
 
-    /// With labels for this many routes; 100 unless said.
+    /// Sets the maximum number of route labels. Defaults to 100.
     #[must_use]
     pub fn most_routes(mut self, most: usize) -> Self {
-        self.most_routes = most;
+        self.max_routes = most;
         self
     }
 
@@ -78,7 +78,7 @@ impl Metrics {
         }
         drop(known);
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
-        if routes.len() >= self.most_routes && !routes.contains_key(route) {
+        if routes.len() >= self.max_routes && !routes.contains_key(route) {
             let other = || Arc::new(RouteMeters::new(&self.store, OTHER, OTHER));
             return Arc::clone(self.other.get_or_init(other));
         }
@@ -95,15 +95,15 @@ impl Default for Metrics {
 }
 
 impl Observer for Metrics {
-    fn on_event(&self, relay_event: &RelayEvent<'_>) {
-        match relay_event.attempt() {
-            Some(attempt) => self.route(attempt).on_event(relay_event, attempt),
-            None => self.meters().on_event(relay_event),
+    fn on_event(&self, event: &RelayEvent<'_>) {
+        match event.attempt() {
+            Some(attempt) => self.route(attempt).on_event(event, attempt),
+            None => self.meters().on_event(event),
         }
     }
 }
 
-/// What is counted without a route.
+/// The metrics without a route.
 #[derive(Debug)]
 struct Meters {
     store: SharedString,
@@ -135,8 +135,8 @@ impl Meters {
         }
     }
 
-    fn on_event(&self, relay_event: &RelayEvent<'_>) {
-        match relay_event {
+    fn on_event(&self, event: &RelayEvent<'_>) {
+        match event {
             RelayEvent::FromLocalQueue { events } => self.hot.increment(*events as u64),
             RelayEvent::LocalQueueFull { events } => self.hot_dropped.increment(*events as u64),
             RelayEvent::Read { rows } => self.cold.increment(*rows as u64),
@@ -214,7 +214,7 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// Off by one from 2^53 on, where nobody counts.
+/// Converts a count. The result is exact below 2^53.
 fn number(count: u64) -> f64 {
     count as f64
 }

@@ -1,4 +1,4 @@
-//! What metrics and labels are called; `docs/observability.md` explains each.
+//! The names of metrics; `docs/observability.md` explains each.
 
 pub(super) const SUCCESS: &str = "outbox_dispatch_success_total";
 pub(super) const FAILURE: &str = "outbox_dispatch_failure_total";
@@ -37,7 +37,7 @@ pub(super) const COLD_DEPTH: &str = "outbox_queue_cold_depth";
 mod tests {
     use std::collections::BTreeSet;
 
-    /// What stands between the first two of these on each line that begins so.
+    /// Returns the text between the first two `quote`s of each line that starts with `begin`.
     fn names<'t>(text: &'t str, begin: &str, quote: char) -> BTreeSet<&'t str> {
         let lines = text.lines().filter(|line| line.starts_with(begin));
         lines.filter_map(|line| line.split(quote).nth(1)).collect()
@@ -47,11 +47,11 @@ mod tests {
     fn the_page_names_every_metric_and_no_other() {
         let page = include_str!("../../../../docs/observability.md");
 
-        let told: BTreeSet<_> = names(page, "| `", '`')
+        let documented: BTreeSet<_> = names(page, "| `", '`')
             .into_iter()
             .filter(|name| name.starts_with("outbox_") || name.starts_with("oksai_"))
             .collect();
 
-        assert_eq!(told, names(include_str!("name.rs"), "pub(super) const", '"'));
+        assert_eq!(documented, names(include_str!("name.rs"), "pub(super) const", '"'));
     }
 }

@@ -1,4 +1,4 @@
-//! The probe: keeps what happened, and waits for what has not happened yet.
+//! A probe for tests: keeps relay events and waits for them.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 
 use super::{Observer, RelayEvent};
 
-/// Happenings kept; older ones are forgotten.
-const MOST_KEPT: usize = 10_000;
+/// The number of events kept; older ones are dropped.
+const CAPACITY: usize = 10_000;
 
-/// Keeps what happened, so that a test can wait for it instead of sleeping.
+/// Keeps relay events, so that a test can wait for one instead of sleeping.
 ///
-/// Clones share what they keep: give one to the relay. The last 10,000 relay_events are kept.
+/// Clones share the events: give one to the relay. The last 10,000 events are kept.
 ///
 /// # Examples
 /// ```
@@ -30,7 +30,7 @@ const MOST_KEPT: usize = 10_000;
 /// tx.emit_envelope(Envelope::json("order.placed", &7)?).await?;
 /// tx.commit().await?;
 ///
-/// probe.wait(|relay_event| matches!(relay_event, RelayEvent::Dead { .. })).await; // nobody listens
+/// probe.wait(|event| matches!(event, RelayEvent::Dead { .. })).await; // there is no listener
 /// handle.stop().await?;
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;
@@ -43,50 +43,55 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe that has seen nothing.
+    /// Creates a probe without events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What happened, oldest first.
+    /// Returns the events, oldest first.
     pub fn seen(&self) -> Vec<RelayEvent<'static>> {
         self.kept().iter().cloned().collect()
     }
 
-    /// How many of what happened fit.
-    pub fn count(&self, fits: impl Fn(&RelayEvent<'static>) -> bool) -> usize {
-        self.kept().iter().filter(|relay_event| fits(relay_event)).count()
+    /// Returns the number of events that match.
+    pub fn count(&self, matches: impl Fn(&RelayEvent<'static>) -> bool) -> usize {
+        self.kept().iter().filter(|event| matches(event)).count()
     }
 
-    /// Forgets what happened so far.
+    /// Removes all events.
     pub fn clear(&self) {
         self.kept().clear();
     }
 
-    /// The first relay_event that fits, also one that was seen before this call.
+    /// Waits for the first event that matches, including events from before this call.
     ///
     /// # Cancel safety
-    /// A dropped wait takes nothing away.
-    pub async fn wait(&self, fits: impl Fn(&RelayEvent<'static>) -> bool) -> RelayEvent<'static> {
-        self.wait_many(1, fits).await.swap_remove(0)
+    /// This method is cancel safe: events stay in the probe.
+    pub async fn wait(
+        &self,
+        matches: impl Fn(&RelayEvent<'static>) -> bool,
+    ) -> RelayEvent<'static> {
+        self.wait_many(1, matches).await.swap_remove(0)
     }
 
-    /// The relay_events that fit, once there are at least so many, also those seen before.
+    /// Waits until at least `least` events match, including events from before this call, and
+    /// returns all that match.
     ///
     /// # Cancel safety
-    /// A dropped wait takes nothing away.
+    /// This method is cancel safe: events stay in the probe.
     pub async fn wait_many(
         &self,
         least: usize,
-        fits: impl Fn(&RelayEvent<'static>) -> bool,
+        matches: impl Fn(&RelayEvent<'static>) -> bool,
     ) -> Vec<RelayEvent<'static>> {
         loop {
-            // Registered before the look: what happens in between is not missed.
+            // Registered before the check, so that no event is missed in between.
             let mut more = pin!(self.more.notified());
             more.as_mut().enable();
-            let fit: Vec<_> = self.kept().iter().filter(|seen| fits(seen)).cloned().collect();
-            if fit.len() >= least {
-                return fit;
+            let matching: Vec<_> =
+                self.kept().iter().filter(|seen| matches(seen)).cloned().collect();
+            if matching.len() >= least {
+                return matching;
             }
             more.await;
         }
@@ -98,12 +103,12 @@ impl Probe {
 }
 
 impl Observer for Probe {
-    fn on_event(&self, relay_event: &RelayEvent<'_>) {
+    fn on_event(&self, event: &RelayEvent<'_>) {
         let mut kept = self.kept();
-        if kept.len() == MOST_KEPT {
+        if kept.len() == CAPACITY {
             kept.pop_front();
         }
-        kept.push_back(relay_event.clone().into_owned());
+        kept.push_back(event.clone().into_owned());
         drop(kept);
         self.more.notify_waiters();
     }
@@ -114,9 +119,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_wait_ends_with_what_comes_later_and_with_what_came_before() {
+    async fn a_wait_ends_with_a_later_or_an_earlier_event() {
         let probe = Probe::new();
-        let is_read = |relay_event: &RelayEvent<'_>| matches!(relay_event, RelayEvent::Read { .. });
+        let is_read = |event: &RelayEvent<'_>| matches!(event, RelayEvent::Read { .. });
 
         let (waited, ()) = tokio::join!(probe.wait(is_read), async {
             probe.on_event(&RelayEvent::FromLocalQueue { events: 1 });
@@ -130,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_is_kept() {
+    fn only_the_last_events_are_kept() {
         let probe = Probe::new();
 
-        (0..=MOST_KEPT).for_each(|rows| probe.on_event(&RelayEvent::Read { rows }));
+        (0..=CAPACITY).for_each(|rows| probe.on_event(&RelayEvent::Read { rows }));
 
-        assert_eq!(probe.seen().len(), MOST_KEPT);
+        assert_eq!(probe.seen().len(), CAPACITY);
         assert_eq!(probe.seen().first(), Some(&RelayEvent::Read { rows: 1 }));
     }
 }

@@ -1,11 +1,11 @@
-//! The meters of one route.
+//! The metrics of one route.
 
 use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
 use super::{INVALID, millis};
 use crate::telemetry::{Attempt, RelayEvent, name};
 
-/// What is counted by route. Made once for each: a label costs an allocation.
+/// The metrics of one route, created once per route: a label costs an allocation.
 #[derive(Debug)]
 pub(super) struct RouteMeters {
     success: Counter,
@@ -28,7 +28,7 @@ impl RouteMeters {
             counter!(name::PROCESSED, "mode" => "outbox", "processor" => route.to_owned(),
                 "eventName" => event_type.to_owned(), "result" => result)
         };
-        let spread = |name: &'static str| {
+        let timing = |name: &'static str| {
             histogram!(name, "mode" => "outbox", "processor" => route.to_owned(),
                 "eventName" => event_type.to_owned())
         };
@@ -43,15 +43,15 @@ impl RouteMeters {
                 "route" => route.to_owned()),
             processed: processed("success"),
             not_processed: processed(if route == INVALID { "invalid_envelope" } else { "failed" }),
-            lag: spread(name::LAG),
-            duration: spread(name::DURATION),
+            lag: timing(name::LAG),
+            duration: timing(name::DURATION),
         }
     }
 
-    pub(super) fn on_event(&self, relay_event: &RelayEvent<'_>, attempt: &Attempt<'_>) {
+    pub(super) fn on_event(&self, event: &RelayEvent<'_>, attempt: &Attempt<'_>) {
         self.latency.record(millis(attempt.took));
         self.duration.record(millis(attempt.took));
-        match relay_event {
+        match event {
             RelayEvent::Delivered(_) => {
                 self.success.increment(1);
                 self.processed.increment(1);

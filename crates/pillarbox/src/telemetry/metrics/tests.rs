@@ -10,26 +10,26 @@ use super::*;
 use crate::id::{OwnerId, Seq};
 use crate::telemetry::{Component, name};
 
-/// Keeps every value under its name and labels.
+/// Stores every value by name and labels.
 #[derive(Clone, Default)]
-struct Notebook(Arc<Mutex<BTreeMap<String, f64>>>);
+struct TestRecorder(Arc<Mutex<BTreeMap<String, f64>>>);
 
-struct Line(Notebook, String);
+struct Metric(TestRecorder, String);
 
-impl Line {
+impl Metric {
     fn add(&self, value: f64) {
         *self.0.0.lock().unwrap().entry(self.1.clone()).or_default() += value;
     }
 }
 
-impl CounterFn for Line {
+impl CounterFn for Metric {
     fn increment(&self, value: u64) {
         self.add(number(value));
     }
     fn absolute(&self, _: u64) {}
 }
 
-impl GaugeFn for Line {
+impl GaugeFn for Metric {
     fn increment(&self, value: f64) {
         self.add(value);
     }
@@ -41,43 +41,43 @@ impl GaugeFn for Line {
     }
 }
 
-impl HistogramFn for Line {
+impl HistogramFn for Metric {
     fn record(&self, value: f64) {
         self.add(value);
     }
 }
 
-impl Notebook {
-    fn line(&self, key: &Key) -> Arc<Line> {
+impl TestRecorder {
+    fn metric(&self, key: &Key) -> Arc<Metric> {
         let labels: Vec<_> = key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
-        Arc::new(Line(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
+        Arc::new(Metric(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
     }
 
     fn value(&self, key: &str) -> Option<f64> {
         self.0.lock().unwrap().get(key).copied()
     }
 
-    /// The names of the counters that have counted one, in order.
+    /// Returns the names of the counters, each of which must be 1, in order.
     fn counted(&self) -> Vec<String> {
-        let lines = self.0.lock().unwrap();
-        let names = lines.iter().filter_map(|(key, value)| Some((key.split('{').next()?, value)));
+        let metrics = self.0.lock().unwrap();
+        let names = metrics.iter().filter_map(|(key, value)| Some((key.split('{').next()?, value)));
         let counters = names.filter(|(name, _)| name.ends_with("_total"));
         counters.inspect(|it| assert_eq!(*it.1, 1.0)).map(|it| it.0.to_owned()).collect()
     }
 }
 
-impl Recorder for Notebook {
+impl Recorder for TestRecorder {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.line(key))
+        Counter::from_arc(self.metric(key))
     }
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.line(key))
+        Gauge::from_arc(self.metric(key))
     }
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.line(key))
+        Histogram::from_arc(self.metric(key))
     }
 }
 
@@ -93,16 +93,16 @@ fn attempt(route: &str) -> Attempt<'_> {
     }
 }
 
-fn on_event(metrics: &Metrics, relay_events: &[RelayEvent<'_>]) -> Notebook {
-    let notebook = Notebook::default();
-    with_local_recorder(&notebook, || {
-        relay_events.iter().for_each(|relay_event| metrics.on_event(relay_event));
+fn on_event(metrics: &Metrics, events: &[RelayEvent<'_>]) -> TestRecorder {
+    let recorder = TestRecorder::default();
+    with_local_recorder(&recorder, || {
+        events.iter().for_each(|event| metrics.on_event(event));
     });
-    notebook
+    recorder
 }
 
 #[test]
-fn a_delivery_is_counted_under_the_names_of_all_seeds() {
+fn a_delivery_is_counted_under_all_its_names() {
     let route = "order/order.placed";
     let dead = RelayEvent::Dead { attempt: attempt(route), error: "no".into() };
     let retried = RelayEvent::Retried {
@@ -151,7 +151,7 @@ fn routes_beyond_the_limit_share_a_label() {
 }
 
 #[test]
-fn a_row_that_is_no_event_has_a_label_of_its_own() {
+fn an_invalid_row_has_its_own_label() {
     let attempt = Attempt { route: None, event_type: None, ..attempt("a/b") };
 
     let seen = on_event(&Metrics::new(), &[RelayEvent::Dead { attempt, error: "no".into() }]);
@@ -162,7 +162,7 @@ fn a_row_that_is_no_event_has_a_label_of_its_own() {
 }
 
 #[test]
-fn each_end_of_a_delivery_has_counters_of_its_own() {
+fn each_outcome_of_a_delivery_has_its_own_counters() {
     let (delay, why) = (Duration::from_secs(1), "no");
     let of = |end: fn(Attempt<'static>, Duration, &'static str) -> RelayEvent<'static>| {
         on_event(&Metrics::new(), &[end(attempt("a/b"), delay, why)]).counted()
@@ -184,7 +184,7 @@ fn each_end_of_a_delivery_has_counters_of_its_own() {
 }
 
 #[test]
-fn the_rest_is_counted_by_store() {
+fn other_metrics_are_counted_by_store() {
     let gauges = Gauges {
         pending: 21,
         waiting: 22,

@@ -1,4 +1,4 @@
-//! The map in ARCHITECTURE.md, enforced: which room may import which.
+//! Checks the module levels of ARCHITECTURE.md: which module may import which.
 
 #![allow(clippy::unwrap_used, reason = "a test helper may")]
 
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Rooms from the ground up. A room imports rooms on lower floors, none beside or above it.
-const FLOORS: &[(&str, u8)] = &[
+/// The level of each module. A module imports modules of lower levels only.
+const LEVELS: &[(&str, u8)] = &[
     ("sync", 0),
     ("error", 0),
     ("clock", 0),
@@ -36,37 +36,37 @@ const FLOORS: &[(&str, u8)] = &[
     ("fuzzing", 7),
 ];
 
-/// Rooms below know a product: they import floors 0 and 1, and only `connect` imports them.
-const EDGES: &[&str] =
+/// Backends depend on a database: they import levels 0 and 1, and only `connect` imports them.
+const BACKENDS: &[&str] =
     &["store/memory", "store/mysql", "store/postgres", "store/sqlite", "tx/sqlx"];
 
 #[test]
-fn rooms_import_only_downstairs() {
+fn modules_import_lower_levels_only() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut wrong = Vec::new();
+    let mut forbidden = Vec::new();
     for file in rust_files(&src) {
         let path = file.strip_prefix(&src).unwrap().to_string_lossy().replace('\\', "/");
         let text = fs::read_to_string(&file).unwrap();
-        wrong.extend(violations(&path, &text));
+        forbidden.extend(violations(&path, &text));
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(forbidden.is_empty(), "{}", forbidden.join("\n"));
 }
 
 #[test]
-fn every_room_has_a_floor() {
+fn every_module_has_a_level() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let homeless: Vec<_> = rust_files(&src)
+    let missing: Vec<_> = rust_files(&src)
         .iter()
         .map(|file| file.strip_prefix(&src).unwrap().to_string_lossy().into_owned())
-        .filter(|path| path != "lib.rs" && floor_of(path).is_none())
+        .filter(|path| path != "lib.rs" && level_of(path).is_none())
         .collect();
 
-    assert!(homeless.is_empty(), "give these a floor in this test: {homeless:?}");
+    assert!(missing.is_empty(), "add these modules to LEVELS in this test: {missing:?}");
 }
 
 #[test]
-fn planted_mistakes_are_found() {
-    let mistakes = [
+fn forbidden_imports_are_found() {
+    let forbidden = [
         ("retry.rs", "use crate::relay::Relay;"),
         ("retry.rs", "use crate::{\n    clock::Clock,\n    relay::{Relay, Settings},\n};"),
         ("retry.rs", "fn f() { crate::outbox::Outbox::new(); }"),
@@ -75,45 +75,45 @@ fn planted_mistakes_are_found() {
         ("outbox.rs", "use crate::store::postgres::PostgresStore;"),
         ("relay/engine.rs", "use crate::{store::{memory::MemoryStore, Store}};"),
     ];
-    for (path, text) in mistakes {
+    for (path, text) in forbidden {
         assert_eq!(violations(path, text).len(), 1, "{path}: {text}");
     }
 
-    let sound = [
+    let allowed = [
         ("retry.rs", "use crate::{clock::Clock, verdict::{Failure, Verdict}};"),
         ("store/postgres/read.rs", "use crate::store::{Pending, Read};\nuse crate::tx::Accept;"),
         ("connect.rs", "use crate::store::postgres::PostgresStore;"),
-        ("relay/engine.rs", "use crate::relay::board::Board;\n// use crate::connect is far above"),
+        ("relay/engine.rs", "use crate::relay::board::Board;\n// use crate::connect in a comment"),
     ];
-    for (path, text) in sound {
+    for (path, text) in allowed {
         assert_eq!(violations(path, text), Vec::<String>::new(), "{path}: {text}");
     }
 }
 
-/// Every path into `crate::` that the room of this file must not take.
+/// Returns the imports of this file that are not allowed.
 fn violations(path: &str, text: &str) -> Vec<String> {
-    let Some(floor) = floor_of(path) else { return Vec::new() };
-    let edge = edge_of(path);
-    let wrong: BTreeSet<String> = crate_paths(&shipped(text))
+    let Some(level) = level_of(path) else { return Vec::new() };
+    let backend = backend_of(path);
+    let forbidden: BTreeSet<String> = crate_paths(&shipped(text))
         .iter()
-        .filter(|target| !is_allowed(path, floor, edge, target))
-        .map(|target| edge_of(target).unwrap_or(room_of(target)).to_owned())
+        .filter(|target| !is_allowed(path, level, backend, target))
+        .map(|target| backend_of(target).unwrap_or(module_of(target)).to_owned())
         .collect();
-    wrong.iter().map(|target| format!("{path}: must not import `{target}`")).collect()
+    forbidden.iter().map(|target| format!("{path}: must not import `{target}`")).collect()
 }
 
-fn is_allowed(path: &str, floor: u8, edge: Option<&str>, target: &str) -> bool {
-    let Some(other) = floor_of(target) else { return true };
-    if let Some(theirs) = edge_of(target) {
-        return edge == Some(theirs) || room_of(path) == "connect";
+fn is_allowed(path: &str, level: u8, backend: Option<&str>, target: &str) -> bool {
+    let Some(other) = level_of(target) else { return true };
+    if let Some(theirs) = backend_of(target) {
+        return backend == Some(theirs) || module_of(path) == "connect";
     }
-    let own_room = room_of(path) == room_of(target);
-    // Words build on each other in the order of the list; contracts do not know each other.
-    let lower_word = floor == 0 && other == 0 && place_of(target) < place_of(path);
-    own_room || lower_word || if edge.is_some() { other <= 1 } else { other < floor }
+    let same_module = module_of(path) == module_of(target);
+    // Modules of level 0 may import those listed before them; other levels do not import each other.
+    let earlier_base = level == 0 && other == 0 && index_of(target) < index_of(path);
+    same_module || earlier_base || if backend.is_some() { other <= 1 } else { other < level }
 }
 
-/// `use crate::{a::X, b::{Y, Z}}` as `a/X`, `b/Y`, `b/Z`; also paths inside expressions.
+/// Returns `use crate::{a::X, b::{Y, Z}}` as `a/X`, `b/Y`, `b/Z`, and paths in expressions.
 fn crate_paths(text: &str) -> Vec<String> {
     let starts = text.match_indices("crate::").map(|(at, found)| at + found.len());
     let mut paths = Vec::new();
@@ -123,7 +123,7 @@ fn crate_paths(text: &str) -> Vec<String> {
     paths
 }
 
-/// Reads one path or group after `prefix` and returns what is left of the text.
+/// Parses one path or group after `prefix` and returns the rest of the text.
 fn expand<'t>(prefix: &str, text: &'t str, paths: &mut Vec<String>) -> &'t str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
@@ -153,28 +153,28 @@ fn expand<'t>(prefix: &str, text: &'t str, paths: &mut Vec<String>) -> &'t str {
     }
 }
 
-/// What ships: comments import nothing, and tests may stand on any floor.
+/// Returns the code without comments and tests, which may import anything.
 fn shipped(text: &str) -> String {
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
     text.lines().map(code).collect::<Vec<_>>().join("\n")
 }
 
-fn edge_of(path: &str) -> Option<&'static str> {
+fn backend_of(path: &str) -> Option<&'static str> {
     let path = path.trim_end_matches(".rs");
-    EDGES.iter().find(|edge| path == **edge || path.starts_with(&format!("{edge}/"))).copied()
+    BACKENDS.iter().find(|it| path == **it || path.starts_with(&format!("{it}/"))).copied()
 }
 
-fn room_of(path: &str) -> &str {
+fn module_of(path: &str) -> &str {
     path.split(['/', '.']).next().unwrap_or_default()
 }
 
-fn place_of(path: &str) -> Option<usize> {
-    FLOORS.iter().position(|(name, _)| *name == room_of(path))
+fn index_of(path: &str) -> Option<usize> {
+    LEVELS.iter().position(|(name, _)| *name == module_of(path))
 }
 
-fn floor_of(path: &str) -> Option<u8> {
-    FLOORS.iter().find(|(name, _)| *name == room_of(path)).map(|(_, floor)| *floor)
+fn level_of(path: &str) -> Option<u8> {
+    LEVELS.iter().find(|(name, _)| *name == module_of(path)).map(|(_, level)| *level)
 }
 
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
