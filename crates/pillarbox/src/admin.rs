@@ -162,8 +162,8 @@ impl Admin {
         self.store.audit_trail(id.as_ref()).await
     }
 
-    /// Replays, skips or discards events by id or by `seq`. Returns how many of them are dead letters
-    /// or held, and which were changed.
+    /// Replays, skips or discards events by id or by `seq`. Returns how many of them are dead
+    /// letters or held, and which were changed.
     ///
     /// Events are processed in transactions of [`MAX_BATCH`]. An event in any other state is not
     /// changed, so a call can be repeated after an error.

@@ -1,4 +1,4 @@
-//! From a URL to a store.
+//! Opens the store for a URL.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 
-/// Opens the store that a URL names.
+/// Opens the store for a URL.
 ///
 /// | URL | feature |
 /// | --- | --- |
@@ -29,11 +29,11 @@ use crate::store::memory::MemoryStore;
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Configuration`] for a URL that names no store or one whose feature is off,
-/// [`ErrorKind::Unavailable`] when the database is out of reach.
+/// [`ErrorKind::Configuration`] for an unknown scheme or one whose cargo feature is disabled,
+/// [`ErrorKind::Unavailable`] when the database cannot be reached.
 ///
 /// # Cancel safety
-/// Nothing is left behind.
+/// This function is cancel safe.
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     match Product::of(url)? {
         Product::Memory => Ok(Arc::new(MemoryStore::new())),
@@ -43,7 +43,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// Reads a URL as [`connect`] does, as far as it goes without a server.
+/// Parses a URL as [`connect`] does, without connecting.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read(url: &str) -> Result<()> {
     match Product::of(url)? {
@@ -57,7 +57,7 @@ pub(crate) fn read(url: &str) -> Result<()> {
     }
 }
 
-/// What keeps the events.
+/// The database product.
 enum Product {
     Memory,
     Mysql,
@@ -73,7 +73,7 @@ impl Product {
             "mysql" | "mariadb" => Ok(Self::Mysql),
             "postgres" | "postgresql" => Ok(Self::Postgres),
             "sqlite" => Ok(Self::Sqlite),
-            // The URL itself stays out of the message: it may hold a password.
+            // The message does not quote the URL, which may contain a password.
             "" => refuse("a store's URL begins with mysql://, postgres://, sqlite: or memory:"),
             other => refuse(format!(
                 "no store for {other:?} URLs: use mysql://, postgres://, sqlite: or memory:"
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wrong_urls_say_what_is_wrong_and_show_no_password() {
+    async fn the_error_of_a_wrong_url_shows_no_password() {
         for url in
             ["", "shop.db", "oracle://app:hunter2@db/shop", "mysql://app:hunter2@db:port/shop"]
         {
@@ -165,19 +165,19 @@ mod tests {
 
     #[cfg(feature = "mysql")]
     #[tokio::test]
-    async fn a_mysql_server_out_of_reach_is_told_from_a_url_without_a_database() {
+    async fn an_unreachable_mysql_server_and_a_url_without_a_database_differ() {
         let gone = error("mariadb://app:hunter2@127.0.0.1:1/shop").await;
-        let nowhere = error("mysql://app:hunter2@127.0.0.1:1/").await;
+        let no_database = error("mysql://app:hunter2@127.0.0.1:1/").await;
 
         assert_eq!(gone.kind(), ErrorKind::Unavailable);
-        assert_eq!(nowhere.kind(), ErrorKind::Configuration);
-        assert!(nowhere.to_string().contains("database"), "{nowhere}");
-        assert!(!format!("{gone:?} {nowhere:?}").contains("hunter2"));
+        assert_eq!(no_database.kind(), ErrorKind::Configuration);
+        assert!(no_database.to_string().contains("database"), "{no_database}");
+        assert!(!format!("{gone:?} {no_database:?}").contains("hunter2"));
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
-    async fn a_server_out_of_reach_is_told_from_a_bad_url() {
+    async fn an_unreachable_server_and_an_invalid_url_differ() {
         let gone = error("postgres://app:hunter2@127.0.0.1:1/shop").await;
         let bad = error("postgres://app:hunter2@127.0.0.1:port/shop").await;
 

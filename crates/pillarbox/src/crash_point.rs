@@ -1,9 +1,9 @@
 //! Crash points: named steps at which a test can kill, fail or stop the process.
 //!
 //! They are for tests only, behind the feature `crash-points`; without it they compile to nothing.
-//! Set `PILLARBOX_CRASH_AT=name:n:action` when the process starts: at the n-th pass through the named
-//! point the process is killed (`kill`), panics (`panic`), gets a transient error (`error`), or is
-//! stopped by SIGSTOP (`stop`).
+//! Set `PILLARBOX_CRASH_AT=name:n:action` when the process starts: at the n-th pass through the
+//! named point the process is killed (`kill`), panics (`panic`), gets a transient error (`error`),
+//! or is stopped by SIGSTOP (`stop`).
 
 /// Marks a crash point; `crash_point!("take.before"?)` can return an error.
 macro_rules! crash_point {

@@ -147,7 +147,8 @@ impl Envelope {
         Ok(self)
     }
 
-    /// Sets the aggregate. Events are ordered by aggregate unless [`key`](Self::key) sets another key.
+    /// Sets the aggregate. Events are ordered by aggregate unless [`key`](Self::key) sets another
+    /// key.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a name is empty, too long, or has

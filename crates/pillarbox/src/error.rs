@@ -13,7 +13,8 @@ pub enum ErrorKind {
     Invalid,
     /// There is no open transaction to write into, or the database has already ended it.
     NoTransaction,
-    /// An event with this id exists already. See [`Error::transaction`] for the transaction's state.
+    /// An event with this id exists already. See [`Error::transaction`] for the transaction's
+    /// state.
     Duplicate,
     /// The database cannot be reached or is out of resources. Retry later.
     Unavailable,

@@ -19,8 +19,8 @@ pub const MAX_KEY: usize = 256;
 
 /// A typed event, a struct that can be emitted and listened to.
 ///
-/// Derive it. The event type (`order.placed`) is the contract with other programs; the struct may be
-/// renamed.
+/// Derive it. The event type (`order.placed`) is the contract with other programs; the struct may
+/// be renamed.
 ///
 /// # Examples
 /// ```

@@ -51,7 +51,8 @@ impl EventId {
     /// Generates an id that is greater than every id this process generated before.
     pub fn generate() -> Self {
         let mut ulids = ULIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // When the random bits of one millisecond overflow, the carry into the time bits keeps the order.
+        // When the random bits of one millisecond overflow, the carry into the time bits keeps the
+        // order.
         let ulid = ulids.generate().unwrap_or_else(|full| full.commit_overflow_increment());
         let mut text = [0; ulid::ULID_LEN];
         Self::from_checked(ulid.array_to_str(&mut text))
@@ -174,7 +175,8 @@ impl OwnerId {
     /// Generates a unique id.
     pub fn generate() -> Self {
         let mut ulids = ULIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Random bits instead of an increment, because two processes may start in the same millisecond.
+        // Random bits instead of an increment, because two processes may start in the same
+        // millisecond.
         let ulid = Ulid::from_parts(
             ulids.generate().map_or(0, |ulid| ulid.timestamp_ms()),
             u128::from(random::<u64>()) << 16 | u128::from(random::<u16>()),

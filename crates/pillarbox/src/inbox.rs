@@ -67,7 +67,8 @@ impl Inbox {
         self
     }
 
-    /// Uses unnamed statements, for a pooler in transaction mode; see [`Outbox::pooler`](crate::Outbox::pooler).
+    /// Uses unnamed statements, for a pooler in transaction mode; see
+    /// [`Outbox::pooler`](crate::Outbox::pooler).
     #[must_use]
     pub fn pooler(mut self) -> Self {
         self.tables = self.tables.pooler();
@@ -87,8 +88,8 @@ impl Inbox {
     /// If the future is dropped, the record may or may not be in the transaction: roll it back. A
     /// listener is dropped at its `delivery_timeout`: begin its transaction with
     /// [`Outbox::begin`](crate::Outbox::begin), which is safe to drop at any point. On PostgreSQL a
-    /// transaction begun by sqlx's own pool that is dropped during its begin stays open in the pool,
-    /// and later statements on that connection become part of it.
+    /// transaction begun by sqlx's own pool that is dropped during its begin stays open in the
+    /// pool, and later statements on that connection become part of it.
     pub async fn accept(
         &self,
         tx: impl Tx,

@@ -214,8 +214,8 @@ impl Listeners {
     ///
     /// A listener of version 3 receives an event of version 1 through the upcasters from 1 and from
     /// 2. If one is missing or fails, the event becomes a dead letter whose error names it.
-    /// Listeners of envelopes receive every version unchanged. Numbers are parsed as 64 bit integers
-    /// if possible, otherwise as floats.
+    /// Listeners of envelopes receive every version unchanged. Numbers are parsed as 64 bit
+    /// integers if possible, otherwise as floats.
     ///
     /// # Examples
     /// ```

@@ -1,18 +1,18 @@
-//! A transaction on a pooled connection that never poisons its pool, wherever it is dropped.
+//! A transaction on a pooled connection that is safe to drop at every await.
 //!
-//! `sqlx::Transaction` is not safe to drop at every await: on PostgreSQL a BEGIN dropped before
-//! its answer leaves the connection in the pool *inside* a transaction, where the next statement
-//! commits with nobody; a nested one dropped half-way rolls the outer one back. On SQLite a
-//! transaction that the database ended by itself comes back as one still open. On MySQL a statement
-//! that is dropped while it is being prepared leaves answers behind that nobody takes: the next
-//! call waits for ever, or takes them for its own.
+//! `sqlx::Transaction` is not: on PostgreSQL a BEGIN dropped before its answer leaves the
+//! connection in the pool *inside* a transaction, where later statements never commit; a nested
+//! begin that is dropped rolls the outer transaction back. On SQLite a transaction that the
+//! database ended returns to the pool as an open one. On MySQL a statement that is dropped while it
+//! is being prepared leaves unread answers on the connection: the next call waits for ever, or
+//! reads them as its own.
 
 use std::ops::{Deref, DerefMut};
 use std::{fmt, mem, time::Duration};
 
 use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, Database, Pool, SqlSafeStr as _};
-// What `sqlx::Transaction` is made of; sqlx itself does not export it.
+// The implementation of `sqlx::Transaction`, which sqlx itself does not export.
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::error::sqlx::number;
@@ -20,44 +20,44 @@ use crate::error::sqlx::number;
 /// An open transaction; dropping it rolls it back.
 pub struct PooledTx<DB: Dropped> {
     connection: PoolConnection<DB>,
-    /// Neither committed nor rolled back, as far as we know.
+    /// Whether it is neither committed nor rolled back, as far as is known.
     open: bool,
-    /// A call that opens or ends something is under way; dropped then, nobody knows its outcome.
+    /// Whether a begin, commit or rollback is unanswered, so that its outcome is unknown.
     in_doubt: bool,
-    /// A rollback to a savepoint was handed over, and its answer has not been taken yet.
+    /// Whether a rollback to a savepoint was sent and its answer was not read yet.
     answer_due: bool,
-    /// A call of the caller's was dropped half-way: nothing that follows can be believed.
-    garbled: bool,
-    /// A rollback to a savepoint found none: a statement had ended the transaction before.
+    /// Whether a call of the caller's was cancelled, so that later answers cannot be trusted.
+    desynchronized: bool,
+    /// Whether a rollback to a savepoint failed because a statement had ended the transaction.
     pub(crate) has_ended: bool,
-    /// The answer to a rollback to a savepoint did not come: the connection is lost.
+    /// Whether the answer to a rollback to a savepoint timed out: the connection is lost.
     pub(crate) is_lost: bool,
 }
 
-/// What a database needs when a transaction is dropped.
+/// How a database handles a dropped transaction.
 pub trait Dropped: Database {
-    /// Whether the connection is worth keeping after a call was dropped half-way.
+    /// Whether to keep the connection after a begin, commit or rollback was cancelled.
     const KEEP_IN_DOUBT: bool;
 
-    /// Whether it is worth keeping after an open transaction was dropped: a call of the caller's
-    /// may have been dropped with it.
+    /// Whether to keep the connection after an open transaction was dropped, possibly together with
+    /// a call of the caller's.
     const KEEP_OPEN: bool;
 
-    /// Whether no call is under way on the connection, as far as can be told without waiting.
+    /// Returns whether no call is running on the connection, as far as is known without waiting.
     fn is_idle(connection: &mut Self::Connection) -> bool;
 
-    /// Makes sure, without waiting, that the rollbacks that follow find a transaction with as
-    /// many levels as sqlx counts.
+    /// Ensures, without waiting, that the following rollbacks find as many transaction levels as
+    /// sqlx counts.
     fn revive(connection: &mut Self::Connection, depth: usize);
 }
 
-/// How long a server may take over a rollback to a savepoint.
-const ANSWER: Duration = Duration::from_secs(3);
+/// The time limit of a rollback to a savepoint.
+const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(3);
 
 type Answer = Result<(), sqlx::Error>;
 
 impl<DB: Dropped> PooledTx<DB> {
-    /// Begins with this statement, or with plain BEGIN.
+    /// Begins a transaction with this statement, or with BEGIN.
     pub(crate) async fn begin(
         pool: &Pool<DB>,
         statement: Option<&'static str>,
@@ -68,7 +68,7 @@ impl<DB: Dropped> PooledTx<DB> {
             open: true,
             in_doubt: true,
             answer_due: false,
-            garbled: false,
+            desynchronized: false,
             is_lost: false,
             has_ended: false,
         };
@@ -99,15 +99,15 @@ impl<DB: Dropped> PooledTx<DB> {
         answer
     }
 
-    /// Fails when a call of the caller's was dropped half-way, and left the connection of a
-    /// database without an answer to it that can be told from others.
+    /// Returns whether answers on the connection can be trusted. They cannot after a call of the
+    /// caller's was cancelled, if the protocol does not match answers with calls.
     pub(crate) async fn is_sound(&mut self) -> bool {
-        if self.garbled {
+        if self.desynchronized {
             return false;
         }
-        // What was handed over is answered, or the answers do not belong together any more.
+        // The rollback must be answered, otherwise later answers cannot be matched.
         let sound = if mem::take(&mut self.answer_due) {
-            let answer = tokio::time::timeout(ANSWER, self.connection.flush()).await;
+            let answer = tokio::time::timeout(ROLLBACK_TIMEOUT, self.connection.flush()).await;
             self.has_ended = matches!(&answer, Ok(Err(refused)) if has_ended(refused));
             let sound = matches!(answer, Ok(Ok(())));
             self.is_lost = !sound && !self.has_ended;
@@ -115,14 +115,14 @@ impl<DB: Dropped> PooledTx<DB> {
         } else {
             DB::is_idle(&mut self.connection)
         };
-        self.garbled = !sound;
+        self.desynchronized = !sound;
         sound
     }
 
-    /// Rolls back to the innermost savepoint before anything else happens.
+    /// Rolls back to the innermost savepoint before the next statement.
     pub(crate) fn abandon(&mut self) {
-        if self.garbled || !(self.answer_due || DB::is_idle(&mut self.connection)) {
-            self.garbled = true;
+        if self.desynchronized || !(self.answer_due || DB::is_idle(&mut self.connection)) {
+            self.desynchronized = true;
             return;
         }
         self.answer_due = !DB::KEEP_OPEN;
@@ -139,10 +139,10 @@ impl<DB: Dropped> PooledTx<DB> {
 
     pub(crate) async fn rollback(mut self) -> Answer {
         if !self.is_sound().await {
-            // Dropped, and with it the connection: the server rolls back.
+            // The connection is closed by the drop, and the server rolls back.
             return Ok(());
         }
-        self.unwind_to_the_last();
+        self.roll_back_to_outermost();
         self.in_doubt = true;
         let answer = <DB::TransactionManager>::rollback(&mut self.connection).await;
         self.in_doubt = false;
@@ -150,9 +150,9 @@ impl<DB: Dropped> PooledTx<DB> {
         answer
     }
 
-    /// Leaves one level, which a rollback ends: every level that sqlx counts must be there for
-    /// it, also where the database has ended the transaction by itself.
-    fn unwind_to_the_last(&mut self) {
+    /// Rolls back all levels except the outermost one. Every level that sqlx counts must exist,
+    /// also if the database has ended the transaction.
+    fn roll_back_to_outermost(&mut self) {
         let depth = <DB::TransactionManager>::get_transaction_depth(&self.connection);
         DB::revive(&mut self.connection, depth);
         for _ in 1..depth {
@@ -163,26 +163,26 @@ impl<DB: Dropped> PooledTx<DB> {
 
 #[cfg(feature = "mysql")]
 impl PooledTx<sqlx::MySql> {
-    /// Commits with these statements: the first one that fails keeps the others from running.
+    /// Commits with these statements. If one fails, the later ones do not run.
     pub(crate) async fn commit_with(mut self, statements: &'static str) -> Answer {
         self.in_doubt = true;
         let committed = sqlx::raw_sql(statements).execute(&mut *self.connection).await;
         self.in_doubt = false;
         committed?;
         self.open = false;
-        // sqlx still counts a transaction. Its rollback has nothing to undo, and nobody waits for
-        // it: it is sent when the connection goes back to the pool.
+        // sqlx still counts a transaction. Its rollback has no effect and is sent when the
+        // connection returns to the pool.
         <sqlx::MySql as Database>::TransactionManager::start_rollback(&mut self.connection);
         Ok(())
     }
 }
 
-/// Whether the database refused a statement because the transaction, or the savepoint that it
-/// names, is not there any more.
+/// Returns whether the database rejected a statement because the transaction or the savepoint does
+/// not exist any more.
 pub(crate) fn has_ended(refused: &sqlx::Error) -> bool {
     let Some(answer) = refused.as_database_error() else { return false };
     let code = answer.code().unwrap_or_default();
-    // PostgreSQL: no transaction, no such savepoint. MySQL's number says the same of a savepoint.
+    // PostgreSQL: no transaction, no such savepoint. MySQL: 1305, no such savepoint.
     matches!(&*code, "25P01" | "3B001")
         || number(answer) == Some(1305)
         || answer.message().starts_with("no such savepoint")
@@ -197,7 +197,7 @@ impl<DB: Dropped> Drop for PooledTx<DB> {
         if !keep {
             self.connection.close_on_drop();
         } else if !self.in_doubt {
-            self.unwind_to_the_last();
+            self.roll_back_to_outermost();
         }
         <DB::TransactionManager>::start_rollback(&mut self.connection);
     }
@@ -223,7 +223,7 @@ impl<DB: Dropped> fmt::Debug for PooledTx<DB> {
     }
 }
 
-/// A connection for statements outside of a transaction; closed when it is dropped before the end.
+/// A connection for statements outside of a transaction, which is closed if it is dropped early.
 #[cfg(feature = "mysql")]
 pub(crate) struct PooledCall<DB: Database> {
     connection: PoolConnection<DB>,
@@ -236,7 +236,7 @@ impl<DB: Database> PooledCall<DB> {
         Ok(Self { connection: pool.acquire().await?, ended: false })
     }
 
-    /// Every statement was answered: the connection goes back to its pool.
+    /// Returns the connection to its pool, after every statement was answered.
     pub(crate) fn end(mut self) {
         self.ended = true;
     }
@@ -272,14 +272,14 @@ impl Dropped for sqlx::MySql {
     const KEEP_IN_DOUBT: bool = false;
     const KEEP_OPEN: bool = false;
 
-    /// Its answer is at hand only if there is none to wait for.
+    /// A flush completes at once only if no answer is outstanding.
     fn is_idle(connection: &mut sqlx::MySqlConnection) -> bool {
         let mut flushed = std::pin::pin!(connection.flush());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         matches!(flushed.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(())))
     }
 
-    /// MySQL answers a rollback without a transaction with success.
+    /// Does nothing: a rollback without a transaction succeeds.
     fn revive(_: &mut sqlx::MySqlConnection, _: usize) {}
 }
 
@@ -288,29 +288,29 @@ impl Dropped for sqlx::Postgres {
     const KEEP_IN_DOUBT: bool = false;
     const KEEP_OPEN: bool = true;
 
-    /// Answers that nobody took are told by the protocol, and skipped.
+    /// Returns true: the protocol lets sqlx skip unread answers.
     fn is_idle(_: &mut sqlx::PgConnection) -> bool {
         true
     }
 
-    /// PostgreSQL answers a rollback without a transaction with a warning.
+    /// Does nothing: a rollback without a transaction only causes a warning.
     fn revive(_: &mut sqlx::PgConnection, _: usize) {}
 }
 
 #[cfg(feature = "sqlite")]
 impl Dropped for sqlx::Sqlite {
-    /// The connection's own thread finishes or undoes what was dropped; and a database in memory
-    /// would be gone with its connection.
+    // The connection's own thread finishes or undoes a cancelled call, and an in-memory database
+    // would be lost with its connection.
     const KEEP_IN_DOUBT: bool = true;
     const KEEP_OPEN: bool = true;
 
-    /// Answers come through a channel of each call's own.
+    /// Returns true: each call has its own channel for answers.
     fn is_idle(_: &mut sqlx::SqliteConnection) -> bool {
         true
     }
 
-    /// SQLite may have ended the transaction by itself; a live one answers BEGIN with an error,
-    /// and takes a savepoint of a name that exists.
+    /// Begins again, because SQLite may have ended the transaction. In an open one BEGIN fails, and
+    /// a savepoint may have the name of another one.
     fn revive(connection: &mut sqlx::SqliteConnection, depth: usize) {
         hand_over(connection, "begin".into_sql_str());
         for level in 1..depth {
@@ -320,7 +320,7 @@ impl Dropped for sqlx::Sqlite {
     }
 }
 
-/// One poll hands the statement to the connection's thread, which runs it before what follows.
+/// Sends a statement to the connection's thread with one poll; it runs before later statements.
 #[cfg(feature = "sqlite")]
 fn hand_over(connection: &mut sqlx::SqliteConnection, statement: sqlx::SqlStr) {
     let mut handed = std::pin::pin!(sqlx::raw_sql(statement).execute(connection));

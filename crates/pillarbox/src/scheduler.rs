@@ -13,10 +13,11 @@ use crate::id::jitter;
 
 /// Runs periodic jobs, each at its own interval.
 ///
-/// [`run_due`](Self::run_due) runs the jobs that are due by the clock, so a test can advance a clock
-/// and call it; [`run_until`](Self::run_until) calls it in a loop. Each interval is multiplied by a
-/// random factor between 0.5 and 1.5, so that many processes do not run at the same time. A job that
-/// fails or panics is reported to [`on_error`](Self::on_error) and runs again at its next time.
+/// [`run_due`](Self::run_due) runs the jobs that are due by the clock, so a test can advance a
+/// clock and call it; [`run_until`](Self::run_until) calls it in a loop. Each interval is
+/// multiplied by a random factor between 0.5 and 1.5, so that many processes do not run at the same
+/// time. A job that fails or panics is reported to [`on_error`](Self::on_error) and runs again at
+/// its next time.
 ///
 /// # Examples
 /// ```
@@ -96,7 +97,8 @@ impl Scheduler {
         self
     }
 
-    /// Sets the callback for errors of jobs. It receives the job's name. By default, errors are ignored.
+    /// Sets the callback for errors of jobs. It receives the job's name. By default, errors are
+    /// ignored.
     #[must_use]
     pub fn on_error(mut self, on_error: impl Fn(&str, &Error) + Send + Sync + 'static) -> Self {
         self.on_error = Box::new(on_error);

@@ -35,7 +35,7 @@ impl TablePrefix {
             && !prefix.starts_with(|first: char| first.is_ascii_digit());
         if !sound {
             return Err(Error::invalid(format!(
-                "table prefix {prefix:?} must have at most 24 characters of a-z, 0-9 and _, and no leading digit"
+                "table prefix {prefix:?} must be at most 24 of a-z, 0-9 and _, without a leading digit"
             )));
         }
         Ok(Self(prefix))

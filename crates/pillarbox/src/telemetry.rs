@@ -19,8 +19,8 @@ pub use self::probe::Probe;
 
 /// Receives the events of a relay. Implemented by every `Fn(&RelayEvent<'_>)`.
 ///
-/// It is called inline by the relay, at least once per delivery: it must return quickly and must not
-/// block. A panic in it is caught and logged, and does not affect the relay.
+/// It is called inline by the relay, at least once per delivery: it must return quickly and must
+/// not block. A panic in it is caught and logged, and does not affect the relay.
 ///
 /// # Examples
 /// ```

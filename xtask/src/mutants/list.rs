@@ -135,7 +135,7 @@ where ctid = any(array(
         name: "savepoint-keeps-events",
         what: "a rollback to a savepoint does not take its events back",
         edits: &[Edit {
-            file: "crates/pillarbox/src/emit/savepoint.rs",
+            file: "crates/pillarbox/src/outbox/savepoint.rs",
             from: "self.tx.buffer.truncate(self.buffered);",
             to: "self.tx.buffer.truncate(usize::MAX);",
         }],
@@ -156,15 +156,15 @@ where ctid = any(array(
         what: "of a transaction that finds the hot lane full, the last event is not written",
         edits: &[
             Edit {
-                file: "crates/pillarbox/src/emit/outbox_tx.rs",
-                from: "let held = outbox.hot.as_ref().and_then(|lane| lane.reserve(buffer));",
-                to: "let held = outbox.hot.as_ref().and_then(|lane| lane.reserve(buffer));
-        if held.is_none() && outbox.hot.is_some() && buffer.len() > 1 {
+                file: "crates/pillarbox/src/outbox/transaction.rs",
+                from: "let reservation = queue.as_ref().and_then(|queue| queue.reserve(buffer));",
+                to: "let reservation = queue.as_ref().and_then(|queue| queue.reserve(buffer));
+        if reservation.is_none() && queue.is_some() && buffer.len() > 1 {
             buffer.pop();
         }",
             },
             Edit {
-                file: "crates/pillarbox/src/hot.rs",
+                file: "crates/pillarbox/src/local_queue.rs",
                 from: "Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX >> 3))",
                 to: "Semaphore::new(usize::from(most > 0))",
             },
@@ -209,7 +209,7 @@ where ctid = any(array(
         name: "unknown-is-committed",
         what: "a commit whose answer was lost is handed over as if it had happened",
         edits: &[Edit {
-            file: "crates/pillarbox/src/emit/outbox_tx.rs",
+            file: "crates/pillarbox/src/outbox/transaction.rs",
             from: "Err(error) if error.kind() == ErrorKind::CommitUnknown => {}",
             to: "Err(error) if error.kind() == ErrorKind::CommitUnknown => self.committed(),",
         }],

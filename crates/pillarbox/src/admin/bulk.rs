@@ -13,8 +13,8 @@ use crate::store::{
 /// An operation on all dead letters that match a filter, page by page.
 ///
 /// The first step finds the newest match. Later dead letters are not processed, so an event that
-/// dies again is not replayed twice. Pages run from the oldest to the newest, so the events of a key
-/// become new in the order in which they died.
+/// dies again is not replayed twice. Pages run from the oldest to the newest, so the events of a
+/// key become new in the order in which they died.
 ///
 /// # Examples
 /// ```
@@ -90,7 +90,8 @@ impl BulkOperation {
     /// Runs all pages and returns how many events matched and how many were changed.
     ///
     /// # Errors
-    /// Returns the store's error. Earlier pages stay committed; run the operation again for the rest.
+    /// Returns the store's error. Earlier pages stay committed; run the operation again for the
+    /// rest.
     ///
     /// # Cancel safety
     /// If the future is dropped, each page is either committed or not; later pages are not run.

@@ -43,8 +43,8 @@ impl Payload {
     /// Serializes a value as JSON.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it cannot be serialized, or is too large
-    /// or too deep.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when it cannot be serialized, or is too
+    /// large or too deep.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self> {
         let text = serde_json::to_string(value).map_err(|source| {
             Error::invalid("the payload cannot be serialized as JSON").caused_by(source)

@@ -61,9 +61,9 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, RawValu
 impl Envelope {
     /// Parses the JSON form and checks every part.
     ///
-    /// `payload` is any JSON value and is kept byte for byte; `payload_bytes` is base64. Exactly one of
-    /// them must be present. If `event_id` is missing, a new id is generated. An empty `partition_key`
-    /// means unordered.
+    /// `payload` is any JSON value and is kept byte for byte; `payload_bytes` is base64. Exactly
+    /// one of them must be present. If `event_id` is missing, a new id is generated. An empty
+    /// `partition_key` means unordered.
     ///
     /// # Examples
     /// ```

@@ -42,8 +42,8 @@ impl Error {
         Self { kind, message: format!("cannot connect to the database: {cause}"), ..error }
     }
 
-    /// An error in a URL. The parser's message may quote an unknown parameter, which can be a part of
-    /// a password that has an unescaped `?`; such a message is replaced.
+    /// An error in a URL. The parser's message may quote an unknown parameter, which can be a part
+    /// of a password that has an unescaped `?`; such a message is replaced.
     pub(crate) fn invalid_url(url: &str, source: sqlx::Error) -> Self {
         let parameters = url.split_once('?').map_or("", |(_, parameters)| parameters);
         if !parameters.contains('@') {
@@ -83,7 +83,8 @@ fn classify(answer: &dyn DatabaseError) -> (ErrorKind, String) {
     (ErrorKind::Database, format!("the database rejected the statement (code={code})"))
 }
 
-/// Returns MySQL's error number, which is more specific than its SQLSTATE; `None` for other databases.
+/// Returns MySQL's error number, which is more specific than its SQLSTATE; `None` for other
+/// databases.
 #[cfg(feature = "mysql")]
 pub(crate) fn number(answer: &dyn DatabaseError) -> Option<u16> {
     let answer = answer.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();

@@ -18,9 +18,9 @@ use crate::verdict::{Failure, Next as Action};
 /// Stops delivering to a route that keeps failing, and probes it periodically.
 ///
 /// After a number of consecutive failures the circuit of the route opens: its events are deferred,
-/// without counting attempts. After the cool-down one event is delivered as a probe. If it succeeds,
-/// the circuit closes. If it fails, which counts as an attempt, the circuit stays open for another
-/// cool-down.
+/// without counting attempts. After the cool-down one event is delivered as a probe. If it
+/// succeeds, the circuit closes. If it fails, which counts as an attempt, the circuit stays open
+/// for another cool-down.
 ///
 /// Retries, timeouts and panics count as failures. Deferrals and dead letters count as neither
 /// failure nor success: a deferral only means *not now*, and a dead letter means that the event is

@@ -18,8 +18,8 @@ use crate::verdict::Failure;
 /// Limits how many deliveries of a route run concurrently in this relay.
 ///
 /// An event waits up to [`patience`](Self::patience) for a permit. Then it is deferred, without
-/// counting an attempt. Deferred events are delivered again one after the other, at the rate at which
-/// permits were released recently.
+/// counting an attempt. Deferred events are delivered again one after the other, at the rate at
+/// which permits were released recently.
 ///
 /// # Examples
 /// ```

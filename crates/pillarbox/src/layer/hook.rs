@@ -87,7 +87,7 @@ where
         };
         let event_id = cx.id().clone();
         if let Err(failure) = (self.0)(cx, result).await.map_err(Into::into) {
-            warn!(%event_id, error = %failure, "an `after` hook failed, the delivery is not affected");
+            warn!(%event_id, error = %failure, "`after` hook failed, the delivery is not affected");
         }
         outcome
     }

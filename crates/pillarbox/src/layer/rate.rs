@@ -18,7 +18,8 @@ use crate::verdict::Failure;
 ///
 /// Each route has a token bucket, which is full at first. Every delivery takes a token, and tokens
 /// are refilled at a constant rate. An event that would have to wait longer than
-/// [`patience`](Self::patience) is deferred until a token is available, without counting an attempt.
+/// [`patience`](Self::patience) is deferred until a token is available, without counting an
+/// attempt.
 ///
 /// # Examples
 /// ```

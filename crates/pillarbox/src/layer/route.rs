@@ -54,7 +54,8 @@ pub(super) struct DeferralSchedule {
 }
 
 impl DeferralSchedule {
-    /// Returns the delay of the next event: at least `wait`, and `spacing` after the previous event.
+    /// Returns the delay of the next event: at least `wait`, and `spacing` after the previous
+    /// event.
     pub(super) fn next(&mut self, now: Instant, wait: Duration, spacing: Duration) -> Duration {
         let earliest = now + wait.min(MAX_DEFERRAL);
         let due = self.last.map_or(earliest, |last| (last + spacing).max(earliest));

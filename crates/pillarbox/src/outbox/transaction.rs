@@ -17,8 +17,8 @@ use crate::tx::{Insert, OpenTx};
 
 /// An open transaction that can emit events.
 ///
-/// It derefs to the connection. [`emit`](Self::emit) checks and buffers events; they are inserted in
-/// one statement directly before `COMMIT`. That statement succeeds only in a transaction that is
+/// It derefs to the connection. [`emit`](Self::emit) checks and buffers events; they are inserted
+/// in one statement directly before `COMMIT`. That statement succeeds only in a transaction that is
 /// still open, so a successful commit is proven. Use [`savepoint`](Self::savepoint) for savepoints:
 /// rolling one back also drops its events.
 ///
@@ -194,7 +194,8 @@ impl<T: OpenTx> OutboxTx<T> {
     /// [`ErrorKind::CommitUnknown`] when `COMMIT` was sent and no answer came.
     /// [`ErrorKind::NoTransaction`] when a statement sent over the connection, or the database, has
     /// ended the transaction; [`Error::transaction`] is [`TxFate::Ended`] then, and what was done
-    /// before that statement may be committed. On every other error the transaction was rolled back.
+    /// before that statement may be committed. On every other error the transaction was rolled
+    /// back.
     ///
     /// # Cancel safety
     /// If the future is dropped before `COMMIT` is sent, the transaction is rolled back; after that

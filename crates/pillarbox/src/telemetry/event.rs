@@ -9,7 +9,8 @@ use crate::id::{OwnerId, Seq};
 ///
 /// Every delivery ends with exactly one of [`Delivered`](Self::Delivered),
 /// [`Retried`](Self::Retried), [`Deferred`](Self::Deferred), [`Dead`](Self::Dead),
-/// [`Held`](Self::Held) and [`NotStarted`](Self::NotStarted), reported before the verdict is written.
+/// [`Held`](Self::Held) and [`NotStarted`](Self::NotStarted), reported before the verdict is
+/// written.
 ///
 /// # Examples
 /// ```
@@ -175,7 +176,8 @@ pub struct Attempt<'a> {
     pub event_id: Cow<'a, str>,
     /// The event type; `None` if the row is not a valid event.
     pub event_type: Option<Cow<'a, str>>,
-    /// Aggregate type and event type, as `order/order.placed`; `None` if the row is not a valid event.
+    /// Aggregate type and event type, as `order/order.placed`; `None` if the row is not a valid
+    /// event.
     pub route: Option<Cow<'a, str>>,
     /// The number of the attempt, starting at 1.
     pub number: u32,

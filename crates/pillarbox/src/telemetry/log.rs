@@ -97,7 +97,7 @@ fn log_work(event: &RelayEvent<'_>) {
             debug!(%event_id, "delivery not started; the next owner delivers the event");
         }
         RelayEvent::Fenced { event_id } => {
-            warn!(%event_id, "verdict fenced: it was written before, or the relay no longer owns the event");
+            warn!(%event_id, "verdict fenced: already written, or the event is owned by another relay");
         }
         RelayEvent::RowLocked { seq, event_id } => warn!(
             seq = seq.0,

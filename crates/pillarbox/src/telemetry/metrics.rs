@@ -13,9 +13,9 @@ use super::{Attempt, Gauges, Observer, RelayEvent, name};
 
 /// Records counters, gauges and histograms through the [`metrics`](https://docs.rs/metrics) facade.
 ///
-/// Install the program's recorder first: a metric belongs to the recorder that is installed when the
-/// metric is first used. `docs/observability.md` lists names and labels. The number of route labels is
-/// limited: after 100 routes, further routes are counted as `other`.
+/// Install the program's recorder first: a metric belongs to the recorder that is installed when
+/// the metric is first used. `docs/observability.md` lists names and labels. The number of route
+/// labels is limited: after 100 routes, further routes are counted as `other`.
 ///
 /// # Examples
 /// ```
