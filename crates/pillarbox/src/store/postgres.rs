@@ -27,10 +27,11 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
 use self::dedicated::DedicatedPool;
 use self::notify::PostgresBell;
 use super::{
-    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
-    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
-    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
+    AcquireShards, AuditEntry, Breakdown, Claim, Claims, DeadLetter, DeliveryMode, Due, Events,
+    Filter, Heads, Join, Lease, List, Member, Notifications, Operated, Operation, Operations,
+    OutboxConfig, OwnedShard, Ownership, Pending, Promote, Purge, Read, ReadHeads, ReadKeys,
+    RenewRows, Renewal, RowLease, Schema, Settle, SettleRows, Settled, Starts, Statistics, Stats,
+    StoredEvent,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -184,7 +185,7 @@ impl fmt::Debug for PostgresStore {
 }
 
 #[async_trait]
-impl Store for PostgresStore {
+impl Schema for PostgresStore {
     fn name(&self) -> &'static str {
         "postgres"
     }
@@ -212,7 +213,10 @@ impl Store for PostgresStore {
     async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         migrate::configure(self, *mode).await
     }
+}
 
+#[async_trait]
+impl Ownership for PostgresStore {
     async fn join(&self, join: &Join) -> Result<()> {
         lease::join(self, join).await
     }
@@ -236,7 +240,10 @@ impl Store for PostgresStore {
     async fn leave(&self, owner: &OwnerId) -> Result<()> {
         lease::leave(self, owner).await
     }
+}
 
+#[async_trait]
+impl Events for PostgresStore {
     async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
         read::read(self, read).await
     }
@@ -261,6 +268,25 @@ impl Store for PostgresStore {
         settle::settle(self, settle).await
     }
 
+    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
+        claim::locked(self, rows).await
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
+        if !self.named {
+            // LISTEN belongs to a session, and behind a pooler there is none.
+            return Ok(None);
+        }
+        Ok(Some(Box::new(PostgresBell::connect(self).await?)))
+    }
+
+    async fn notify(&self) -> Result<()> {
+        notify::notify(self).await
+    }
+}
+
+#[async_trait]
+impl Claims for PostgresStore {
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
         claim::claim(self, claim).await
     }
@@ -285,26 +311,13 @@ impl Store for PostgresStore {
         settle::settle_rows(self, settle).await
     }
 
-    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
-        claim::locked(self, rows).await
-    }
-
     async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
         claim::count_due(self, shards).await
     }
+}
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
-        if !self.named {
-            // LISTEN belongs to a session, and behind a pooler there is none.
-            return Ok(None);
-        }
-        Ok(Some(Box::new(PostgresBell::connect(self).await?)))
-    }
-
-    async fn notify(&self) -> Result<()> {
-        notify::notify(self).await
-    }
-
+#[async_trait]
+impl Operations for PostgresStore {
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
         admin::dead_letters(self, list).await
     }
@@ -325,16 +338,19 @@ impl Store for PostgresStore {
         admin::purge(self, purge).await
     }
 
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        admin::event(self, id).await
+    }
+}
+
+#[async_trait]
+impl Statistics for PostgresStore {
     async fn stats(&self) -> Result<Stats> {
         stats::stats(self).await
     }
 
     async fn breakdown(&self) -> Result<Breakdown> {
         stats::breakdown(self).await
-    }
-
-    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
-        admin::event(self, id).await
     }
 }
 

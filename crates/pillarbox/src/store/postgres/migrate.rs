@@ -6,8 +6,8 @@ use super::lease::remove_lapsed;
 use super::{PostgresStore, sql};
 use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::mode::refuse_living;
-use crate::store::{DeliveryMode, OutboxConfig, schema};
+use crate::store::schema::{check, refuse_living};
+use crate::store::{DeliveryMode, OutboxConfig};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/postgres/0001_outbox.sql")];
@@ -37,10 +37,10 @@ pub(super) async fn migrate(store: &PostgresStore) -> Result<()> {
     let mut link = store.link(&store.pool).await?;
     let done = version(store, &mut link).await?;
     link.end().await?;
-    if schema::is_current(done, MIGRATIONS.len())? {
+    if check::is_current(done, MIGRATIONS.len())? {
         return Ok(());
     }
-    apply(store).await.map_err(schema::explain_rights)
+    apply(store).await.map_err(check::explain_rights)
 }
 
 /// The newest migration laid down; 0 where there is none.
@@ -67,7 +67,7 @@ async fn apply(store: &PostgresStore) -> Result<()> {
         .persistent(store.named)
         .fetch_one(&mut *tx)
         .await?;
-    schema::refuse_newer(done, MIGRATIONS.len())?;
+    check::refuse_newer(done, MIGRATIONS.len())?;
     crash_point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         sqlx::raw_sql(store.sql(migration)).execute(&mut *tx).await?;
@@ -90,7 +90,7 @@ pub(super) async fn layout(store: &PostgresStore) -> Result<OutboxConfig> {
         .fetch_one(&mut *link)
         .await?;
     link.end().await?;
-    schema::refuse_other(done, MIGRATIONS.len())?;
+    check::refuse_other(done, MIGRATIONS.len())?;
     let mut link = store.link(&store.pool).await?;
     let row =
         sqlx::query(store.sql(sql::LAYOUT)).persistent(store.named).fetch_one(&mut *link).await?;
@@ -103,9 +103,9 @@ pub(super) async fn layout(store: &PostgresStore) -> Result<OutboxConfig> {
     if let Some(last) = last {
         let newest: i64 = row.try_get("newest_seq")?;
         let repair = store.tables.render(SET_SEQ).replace("{newest}", &newest.to_string());
-        schema::refuse_behind(last, newest, &repair)?;
+        check::refuse_behind(last, newest, &repair)?;
     }
-    schema::layout(row.try_get("claim")?, row.try_get("ordered")?, row.try_get("shards")?)
+    check::config(row.try_get("claim")?, row.try_get("ordered")?, row.try_get("shards")?)
 }
 
 /// How far the database has counted; `None` where the role may not know.
@@ -150,5 +150,5 @@ pub(super) async fn configure(store: &PostgresStore, mode: DeliveryMode) -> Resu
 
 /// The mode in a row of `outbox_setting`.
 pub(super) fn mode(row: &PgRow) -> Result<DeliveryMode> {
-    schema::mode(row.try_get("claim")?, row.try_get("ordered")?)
+    check::mode(row.try_get("claim")?, row.try_get("ordered")?)
 }
