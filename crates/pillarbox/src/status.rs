@@ -16,6 +16,15 @@ pub enum Status {
 }
 
 impl Status {
+    /// The names that stand for the codes in statements.
+    pub(crate) const NAMED: [(&str, Self); 5] = [
+        ("{new}", Self::New),
+        ("{done}", Self::Done),
+        ("{waiting}", Self::Waiting),
+        ("{dead}", Self::Dead),
+        ("{held}", Self::Held),
+    ];
+
     /// The number in the `status` column.
     pub const fn code(self) -> i16 {
         match self {

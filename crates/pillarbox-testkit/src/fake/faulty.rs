@@ -21,8 +21,8 @@ use super::step::{Gates, Side, Step};
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use pillarbox::store::{Budget, Read};
-/// use pillarbox::{MemoryStore, Store};
+/// use pillarbox::MemoryStore;
+/// use pillarbox::store::{Budget, Events, Read};
 /// use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -132,8 +132,8 @@ impl FaultyStore {
     /// # Examples
     /// ```
     /// use std::sync::Arc;
-    /// use pillarbox::store::{Budget, Read};
-    /// use pillarbox::{MemoryStore, Store};
+    /// use pillarbox::MemoryStore;
+    /// use pillarbox::store::{Budget, Events, Read};
     /// use pillarbox_testkit::fake::{Call, FaultyStore, Side};
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {

@@ -36,7 +36,8 @@ use crate::table::TablePrefix;
 ///
 /// # Examples
 /// ```
-/// use pillarbox::{Envelope, MemoryStore, Outbox, Store};
+/// use pillarbox::store::Statistics as _;
+/// use pillarbox::{Envelope, MemoryStore, Outbox};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let store = MemoryStore::new();

@@ -44,7 +44,7 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// # Rights
 /// A user needs `select`, `insert`, `update` and `delete` on the tables. The right to create tables and
-/// procedures is needed only while [`migrate`](Store::migrate) has something to do.
+/// procedures is needed only while [`migrate`](Schema::migrate) has something to do.
 ///
 /// # Transactions that the server ends
 /// A deadlock or a DDL statement ends a transaction, and what follows commits by itself. An emit
@@ -57,7 +57,8 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// # Examples
 /// ```no_run
-/// use pillarbox::{MysqlStore, Store};
+/// use pillarbox::MysqlStore;
+/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = MysqlStore::connect("mysql://app@localhost/shop").await?;

@@ -40,7 +40,8 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// # Examples
 /// ```no_run
-/// use pillarbox::{SqliteStore, Store};
+/// use pillarbox::SqliteStore;
+/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = SqliteStore::connect("sqlite://shop.db").await?;
