@@ -1,6 +1,6 @@
-//! Statements of operators and maintenance.
+//! Statements of operators and of purges.
 
-use super::{alive, event_columns};
+use super::event_columns;
 
 /// A page of dead letters without their payloads; what stands in the brackets says which. Of a
 /// payload only the size is looked up, and only for those on the page.
@@ -26,11 +26,11 @@ where e.pending_shard is null and e.status = ";
 
 pub(in super::super) const COUNT_DEAD: &str = "
 select count(*) from {p}outbox_event e force index ({p}outbox_event_ready)
-where e.pending_shard is null and e.status in (3, 4)";
+where e.pending_shard is null and e.status in ({dead}, {held})";
 
 /// Where events are, without a lock: they are locked in order of `seq` then, so that neither
 /// operators nor maintenance wait for each other in a circle.
-pub(in super::super) const PLACES: &str = "
+pub(in super::super) const FIND_IDS: &str = "
 select e.seq
 from json_table(?, '$[*]' columns (
         event_id varchar(128) character set ascii collate ascii_bin path '$')) v
@@ -45,14 +45,14 @@ straight_join {p}outbox_event e force index (primary) on e.seq = v.seq"
 }
 
 /// Locks the dead letters and held events among them.
-pub(in super::super) const PICK: &str = "
+pub(in super::super) const OPERATE_PICK: &str = "
 select e.seq, e.event_id, e.status
 from (select j.seq from json_table(?, '$[*]' columns (seq bigint path '$')) j) v
-straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.status in (3, 4)
+straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.status in ({dead}, {held})
 for update";
 
 /// What an operator does is noted before it is done: the row still has its attempts.
-pub(in super::super) const NOTE: &str = concat!(
+pub(in super::super) const AUDIT_OPERATION: &str = concat!(
     "
 insert into {p}outbox_audit (event_id, action, attempts, extra)
 select e.event_id, ?, e.attempts, ?
@@ -65,7 +65,7 @@ pub(in super::super) const REPLAY: &str = concat!(
     "update ",
     picks!(),
     "
-set e.status = 0, e.attempts = 0, e.crashes = 0, e.available_at = utc_timestamp(6),
+set e.status = {new}, e.attempts = 0, e.crashes = 0, e.available_at = utc_timestamp(6),
     e.done_at = null, e.locked_by = null, e.locked_until = null,
     e.lock_token = e.lock_token % 2147483647 + 1"
 );
@@ -74,12 +74,12 @@ pub(in super::super) const SKIP: &str = concat!(
     "update ",
     picks!(),
     "
-set e.status = 3, e.lock_token = e.lock_token % 2147483647 + 1"
+set e.status = {dead}, e.lock_token = e.lock_token % 2147483647 + 1"
 );
 
 pub(in super::super) const DISCARD: &str = concat!("delete e from ", picks!());
 
-pub(in super::super) const TRAIL: &str = "
+pub(in super::super) const AUDIT_TRAIL: &str = "
 select action, attempts, error, extra,
     coalesce(timestampdiff(microsecond, '1970-01-01', at), 0) as at
 from {p}outbox_audit
@@ -88,7 +88,7 @@ order by id desc
 limit ?";
 
 /// What is final and old, without a lock: the rows are locked by their places then.
-pub(in super::super) const LOOK_FINAL: &str = "
+pub(in super::super) const FIND_FINAL: &str = "
 select seq from {p}outbox_event force index ({p}outbox_event_ready)
 where status = ? and pending_shard is null and moment < utc_timestamp(6) - interval ? microsecond
 order by moment
@@ -115,11 +115,11 @@ order by processed_at
 limit ?";
 
 /// The mode stays as it is until the purge has ended.
-pub(in super::super) const HOLD_MODE: &str =
+pub(in super::super) const LOCK_MODE: &str =
     "select claim, ordered from {p}outbox_setting where id = 1 lock in share mode";
 
 /// Looks at the head of the table only: what is old lies there.
-pub(in super::super) const LOOK_ANY: &str = "
+pub(in super::super) const FIND_ANY: &str = "
 select seq
 from (
     select seq, coalesce(done_at, created_at) as since from {p}outbox_event order by seq limit ?
@@ -132,70 +132,6 @@ pub(in super::super) const PURGE_ANY: &str = concat!(
     "
 where coalesce(e.done_at, e.created_at) < utc_timestamp(6) - interval ? microsecond"
 );
-
-/// Walks over entries of the index only.
-pub(in super::super) const STATS: &str = concat!(
-    "
-select
-    count(case status when 0 then 1 end) as new,
-    count(case status when 2 then 1 end) as waiting,
-    count(case status when 4 then 1 end) as held,
-    timestampdiff(microsecond,
-        min(case when status in (0, 2) and available_at <= utc_timestamp(6) then available_at end),
-        utc_timestamp(6)) as oldest_lag,
-    count(case status when 3 then 1 end) as dead,
-    (select count(*) from {p}outbox_owner where ",
-    alive!(),
-    ") as owners,
-    (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner who on who.owner = s.owner and ",
-    alive!(),
-    "
-    ) as owned_shards
-from {p}outbox_event force index ({p}outbox_event_ready)
-where status in (0, 2, 3, 4)"
-);
-
-pub(in super::super) const COUNT_DONE: &str =
-    "select count(*) from {p}outbox_event force index ({p}outbox_event_ready) where status = 1";
-
-/// Counted in the order of the indexes; of a shard and a status there is one count.
-pub(in super::super) const SHARD_STATS: &str = "
-select
-    s.shard, s.owner, s.epoch,
-    coalesce(max(case c.status when 0 then c.events end), 0) as new,
-    coalesce(max(case c.status when 2 then c.events end), 0) as waiting,
-    coalesce(max(case c.status when 4 then c.events end), 0) as held,
-    timestampdiff(microsecond, min(c.oldest), utc_timestamp(6)) as oldest_lag
-from {p}outbox_shard s
-left join (
-    select
-        e.status, e.pending_shard as shard, count(*) as events,
-        min(case when e.available_at <= utc_timestamp(6) then e.available_at end) as oldest
-    from {p}outbox_event e force index ({p}outbox_event_ready)
-    where e.status in (0, 2)
-    group by e.status, e.pending_shard
-    union all
-    select e.status, e.shard, count(*), null
-    from {p}outbox_event e force index ({p}outbox_event_key)
-    where e.status = 4
-    group by e.status, e.shard
-) c on c.shard = s.shard
-group by s.shard, s.owner, s.epoch
-order by s.shard";
-
-pub(in super::super) const TYPE_STATS: &str = "
-select
-    event_type,
-    count(case status when 0 then 1 end) as new,
-    count(case status when 2 then 1 end) as waiting,
-    count(case status when 4 then 1 end) as held,
-    count(case status when 3 then 1 end) as dead
-from {p}outbox_event force index ({p}outbox_event_ready)
-where status in (0, 2, 3, 4)
-group by event_type
-order by count(*) desc, event_type
-limit ?";
 
 pub(in super::super) const EVENT: &str = concat!(
     "

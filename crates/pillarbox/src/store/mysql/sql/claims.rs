@@ -1,4 +1,4 @@
-//! Statements of row claims.
+//! Statements of leases on rows.
 
 use super::{
     event_columns, is_blocked, mark, oldest_of_key, open_rows, pending_columns, rows, rows_to_lock,
@@ -8,12 +8,12 @@ use super::{
 /// New rows in nobody's hands. One whose time has not come is among them: its claimer postpones it.
 macro_rules! free {
     () => {
-        "e.status = 0 and (e.locked_until is null or e.locked_until < utc_timestamp(6))"
+        "e.status = {new} and (e.locked_until is null or e.locked_until < utc_timestamp(6))"
     };
 }
 
 /// Finds candidates without a lock; `{shards}` stands for one mark per shard.
-pub(in super::super) const LOOK: &str = concat!(
+pub(in super::super) const FIND_CLAIMABLE: &str = concat!(
     "
 select e.seq, e.shard
 from {p}outbox_event e force index ({p}outbox_event_ready)
@@ -26,7 +26,7 @@ limit ?"
 
 /// The same among rows without a key. They come in the order of the index; asked for it, MariaDB
 /// would sort all that there are.
-pub(in super::super) const LOOK_KEYLESS: &str = concat!(
+pub(in super::super) const FIND_KEYLESS: &str = concat!(
     "
 select e.seq, e.shard
 from {p}outbox_event e force index ({p}outbox_event_key)
@@ -38,7 +38,7 @@ limit ?"
 
 /// The heads of the keys after one, among so many rows, whether they can be had or not. What is
 /// behind the last one of these is passed by with the next look, as in [`super::HEADS`].
-pub(in super::super) const LOOK_HEADS: &str = concat!(
+pub(in super::super) const FIND_HEADS: &str = concat!(
     "
 select h.seq, h.shard, h.head_of, h.passed, ",
     free!(),
@@ -50,30 +50,13 @@ from (
     from (
         select k.seq, k.shard, k.pending_key
         from {p}outbox_event k force index ({p}outbox_event_key)
-        where k.status = 0 and k.shard in ({shards}) and k.pending_key > ?
+        where k.status = {new} and k.shard in ({shards}) and k.pending_key > ?
         order by k.shard, k.pending_key, k.seq
         limit ?
     ) k
     group by k.shard, k.pending_key
 ) h
 straight_join {p}outbox_event e force index (primary) on e.seq = h.seq"
-);
-
-/// Rows that are there.
-pub(in super::super) const PRESENT: &str = concat!(
-    "select e.seq from ",
-    rows!(),
-    "
-straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.shard = v.shard"
-);
-
-/// Rows that are there, and that no other transaction has locked.
-pub(in super::super) const UNLOCKED: &str = concat!(
-    "select e.seq from ",
-    rows_to_lock!(),
-    "
-straight_join {p}outbox_event e force index (primary) on e.seq = v.seq and e.shard = v.shard
-for update skip locked"
 );
 
 /// Rows that a relay could deliver now, among so many new ones; `{shards}` stands for one mark per
@@ -83,7 +66,7 @@ pub(in super::super) const COUNT_DUE: &str = concat!(
 select count(*)
 from (
     select k.seq from {p}outbox_event k force index ({p}outbox_event_ready)
-    where k.status = 0 and k.pending_shard in ({shards})
+    where k.status = {new} and k.pending_shard in ({shards})
       and k.moment = timestamp '1970-01-01 00:00:00'
     limit ?
 ) n
@@ -97,12 +80,12 @@ where ",
 );
 
 /// Rows that it could make new and deliver then, among so many whose time has come.
-pub(in super::super) const COUNT_WAITED: &str = concat!(
+pub(in super::super) const COUNT_DUE_WAITING: &str = concat!(
     "
 select count(*)
 from (
     select k.seq from {p}outbox_event k force index ({p}outbox_event_ready)
-    where k.status = 2 and k.pending_shard in ({shards}) and k.moment <= utc_timestamp(6)
+    where k.status = {waiting} and k.pending_shard in ({shards}) and k.moment <= utc_timestamp(6)
     limit ?
 ) n
 straight_join {p}outbox_event e force index (primary) on e.seq = n.seq
@@ -176,21 +159,21 @@ set e.locked_by = null, e.locked_until = null,
 );
 
 /// Another program may have written any number: the count starts at zero and stays in its range.
-pub(in super::super) const SUSPECT: &str = concat!(
+pub(in super::super) const RECORD_STARTS: &str = concat!(
     "update ",
     rows!(),
     open_rows!(),
     "    and e.crashes < ?\nset e.crashes = least(greatest(e.crashes, 0), 2147483646) + 1"
 );
 
-pub(in super::super) const SUSPECTED: &str = concat!(
+pub(in super::super) const FIND_STARTS: &str = concat!(
     "select e.seq, e.crashes from ",
     rows_to_lock!(),
     open_rows!(),
     "    and e.crashes < ?\nfor update"
 );
 
-pub(in super::super) const SETTLE_ROWS_PICK: &str =
+pub(in super::super) const SETTLE_ROWS_FIND: &str =
     concat!("select e.seq from ", rows_to_lock!(), leased_rows!(), "for update");
 
 pub(in super::super) const SETTLE_ROWS_DELETE: &str =
