@@ -151,7 +151,7 @@ async fn start(store: &Arc<dyn Store>, heard: &Arc<Heard>, ending: Ending) -> Re
     if ending == Ending::Delete {
         settings.retention_done = Duration::ZERO;
     }
-    let relay = Relay::shared(Arc::clone(store), listeners(heard)).settings(settings);
+    let relay = Relay::new(Arc::clone(store), listeners(heard)).settings(settings);
     Ok(relay.spawn().await?)
 }
 

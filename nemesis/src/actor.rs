@@ -83,7 +83,7 @@ async fn leave(orders: Orders) -> Result {
 
 async fn operate(orders: &Orders) -> Result {
     let (store, _) = attached(&orders.url).await?;
-    Admin::shared(store).operate_matching(Action::Replay, Filter::default()).run().await?;
+    Admin::new(store).operate_matching(Action::Replay, Filter::default()).run().await?;
     Ok(())
 }
 

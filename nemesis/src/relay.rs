@@ -79,7 +79,7 @@ pub(crate) async fn start(
     let ear = Ear::new(log, bank, orders)?;
     loop {
         let seen = Arc::clone(log);
-        let mut relay = Relay::shared(Arc::clone(store), listeners(&ear, orders.trouble))
+        let mut relay = Relay::new(Arc::clone(store), listeners(&ear, orders.trouble))
             .settings(orders.settings.clone())
             .retry(Backoff::new(2 * AGAIN, Duration::from_millis(orders.backoff)))
             .observer(move |relay_event: &RelayEvent<'_>| see(&seen, relay_event));

@@ -89,8 +89,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "purge-of-what-waits",
         what: "the purge goes by age alone",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/postgres/sql/admin.rs",
-            from: "pub(in super::super) const PURGE_DONE: &str = purge_final!(\"1\", \"(1)\");",
+            file: "crates/pillarbox/src/store/postgres/sql/operations.rs",
+            from: "pub(in super::super) const PURGE_DONE: &str = purge_final!(\"{done}\", \"({done})\");",
             to: "pub(in super::super) const PURGE_DONE: &str = \"
 delete from {p}outbox_event
 where ctid = any(array(
@@ -145,7 +145,7 @@ where ctid = any(array(
         name: "tenant-is-lost",
         what: "an event that is read from the table has no tenant",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/postgres/read.rs",
+            file: "crates/pillarbox/src/store/postgres/row.rs",
             from: "tenant_id: self.next()?,",
             to: "tenant_id: self.next::<Option<String>>()?.filter(String::is_empty),",
         }],
@@ -176,21 +176,21 @@ where ctid = any(array(
         what: "a lease is renewed by the relay's own clock",
         edits: &[
             Edit {
-                file: "crates/pillarbox/src/store/postgres/sql.rs",
+                file: "crates/pillarbox/src/store/postgres/sql/ownership.rs",
                 from: "set lease_until = clock_timestamp() + $2",
                 to: "set lease_until = to_timestamp(0) + $2",
             },
             Edit {
-                file: "crates/pillarbox/src/store/postgres/lease.rs",
-                from: "let renewed = sqlx::query(store.sql(sql::RENEW))
-        .persistent(store.named)
-        .bind(lease.owner.as_str())
-        .bind(micros(lease.length))",
+                file: "crates/pillarbox/src/store/postgres/ownership.rs",
+                from: "let query = self
+            .query(sql::RENEW)
+            .bind(lease.owner.as_str())
+            .bind(micros(lease.length))",
                 to: "let now = crate::clock::Clock::now(&crate::clock::SystemClock).unix_micros();
-    let renewed = sqlx::query(store.sql(sql::RENEW))
-        .persistent(store.named)
-        .bind(lease.owner.as_str())
-        .bind(micros(lease.length) + now)",
+        let query = self
+            .query(sql::RENEW)
+            .bind(lease.owner.as_str())
+            .bind(micros(lease.length) + now)",
             },
         ],
         catch: STORM,
@@ -229,7 +229,7 @@ where ctid = any(array(
         name: "late-commits-are-passed",
         what: "a read above a floor does not say what waits below it",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/postgres/read.rs",
+            file: "crates/pillarbox/src/store/postgres/row.rs",
             from: "_ => Predecessor::Unread,",
             to: "_ => Predecessor::Nothing,",
         }],
@@ -269,9 +269,9 @@ where ctid = any(array(
         name: "due-rows-stay-waiting",
         what: "a row whose time has come is not made new",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/postgres/sql/due.rs",
-            from: "set status = 0",
-            to: "set status = 2",
+            file: "crates/pillarbox/src/store/postgres/sql/events.rs",
+            from: "set status = {new}",
+            to: "set status = {waiting}",
         }],
         catch: Catch::Tests("store::postgres::promote"),
     },

@@ -1,36 +1,34 @@
 //! The store for MySQL and MariaDB.
 
-mod admin;
 mod candidate;
-mod claim;
+mod claims;
+mod due;
+mod events;
 mod heads;
-mod lease;
-mod migrate;
+mod operations;
+mod ownership;
 #[cfg(test)]
 mod plan;
 mod read;
+mod row;
+mod schema;
 mod server;
 mod settle;
 mod sql;
-mod stats;
-mod wait;
+mod statistics;
 
 use std::sync::{Arc, atomic::AtomicBool};
 use std::{fmt, time::Duration};
 
-use async_trait::async_trait;
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor as _, MySql, MySqlPool};
+use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlPoolOptions, MySqlRow};
+use sqlx::query::{Query, QueryAs, QueryScalar};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection as _, Executor as _, FromRow, MySql, MySqlConnection,
+    MySqlPool,
+};
 
 use self::server::Accepts;
-use super::{
-    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
-    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
-    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
-};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{EventId, OwnerId, Seq, ShardId};
 use crate::pooled::{PooledCall, PooledTx};
 use crate::table::{TablePrefix, Tables};
 
@@ -43,7 +41,7 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// # Rights
 /// A user needs `select`, `insert`, `update` and `delete` on the tables. The right to create tables and
-/// procedures is needed only while [`migrate`](Store::migrate) has something to do.
+/// procedures is needed only while [`migrate`](crate::store::Schema::migrate) has something to do.
 ///
 /// # Transactions that the server ends
 /// A deadlock or a DDL statement ends a transaction, and what follows commits by itself. An emit
@@ -56,7 +54,8 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// # Examples
 /// ```no_run
-/// use pillarbox::{MysqlStore, Store};
+/// use pillarbox::MysqlStore;
+/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = MysqlStore::connect("mysql://app@localhost/shop").await?;
@@ -101,10 +100,10 @@ impl MysqlStore {
     /// for business transactions and is not touched.
     pub fn new(pool: MySqlPool) -> Self {
         let options = (*pool.connect_options()).clone().charset("utf8mb4").set_names(true);
-        let own = |connections, patience| {
+        let own = |connections, acquire_timeout| {
             MySqlPoolOptions::new()
                 .max_connections(connections)
-                .acquire_timeout(Duration::from_secs(patience))
+                .acquire_timeout(Duration::from_secs(acquire_timeout))
                 .after_connect(|connection, _| {
                     Box::pin(async move { connection.execute(SESSION).await.map(drop) })
                 })
@@ -178,14 +177,38 @@ impl MysqlStore {
         AssertSqlSafe(self.tables.render(template))
     }
 
-    /// For statements that need no transaction.
-    async fn call(&self) -> Result<PooledCall<MySql>> {
-        Ok(PooledCall::begin(&self.relay).await?)
+    fn query(&self, template: &'static str) -> Query<'static, MySql, MySqlArguments> {
+        sqlx::query(self.sql(template))
     }
 
-    /// The same, for the lease.
-    async fn lease_call(&self) -> Result<PooledCall<MySql>> {
-        Ok(PooledCall::begin(&self.leases).await?)
+    fn query_as<T>(&self, template: &'static str) -> QueryAs<'static, MySql, T, MySqlArguments>
+    where
+        T: for<'r> FromRow<'r, MySqlRow>,
+    {
+        sqlx::query_as(self.sql(template))
+    }
+
+    fn query_scalar<T>(
+        &self,
+        template: &'static str,
+    ) -> QueryScalar<'static, MySql, T, MySqlArguments>
+    where
+        (T,): for<'r> FromRow<'r, MySqlRow>,
+    {
+        sqlx::query_scalar(self.sql(template))
+    }
+
+    /// Runs statements that need no transaction on one connection of this pool. A connection that is
+    /// dropped half-way is closed.
+    async fn run<T, E: Into<Error>>(
+        &self,
+        pool: &MySqlPool,
+        statements: impl AsyncFnOnce(&mut MySqlConnection) -> Result<T, E>,
+    ) -> Result<T> {
+        let mut call = PooledCall::begin(pool).await?;
+        let answer = statements(&mut call).await;
+        call.end();
+        answer.map_err(Into::into)
     }
 
     async fn begin(&self) -> Result<PooledTx<MySql>> {
@@ -200,152 +223,5 @@ impl MysqlStore {
 impl fmt::Debug for MysqlStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MysqlStore").field("tables", &self.tables).finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl Store for MysqlStore {
-    fn name(&self) -> &'static str {
-        "mysql"
-    }
-
-    fn prefix(&self) -> TablePrefix {
-        self.tables.prefix().clone()
-    }
-
-    async fn migrate(&self) -> Result<()> {
-        migrate::migrate(self).await
-    }
-
-    async fn config(&self) -> Result<OutboxConfig> {
-        migrate::layout(self).await
-    }
-
-    async fn mark_seq(&self) -> Result<()> {
-        migrate::mark_seq(self).await
-    }
-
-    async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
-        migrate::configure(self, *mode).await
-    }
-
-    async fn join(&self, join: &Join) -> Result<()> {
-        lease::join(self, join).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal> {
-        lease::renew(self, lease).await
-    }
-
-    async fn members(&self) -> Result<Vec<Member>> {
-        lease::members(self).await
-    }
-
-    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>> {
-        lease::acquire_shards(self, acquire).await
-    }
-
-    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
-        lease::release(self, owner, holdings).await
-    }
-
-    async fn leave(&self, owner: &OwnerId) -> Result<()> {
-        lease::leave(self, owner).await
-    }
-
-    async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
-        read::read(self, read).await
-    }
-
-    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
-        read::read_keys(self, read).await
-    }
-
-    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
-        heads::read_heads(self, read).await
-    }
-
-    async fn promote(&self, promote: &Promote) -> Result<Due> {
-        wait::promote(self, promote).await
-    }
-
-    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
-        wait::postpone(self, rows).await
-    }
-
-    async fn settle(&self, settle: &Settle) -> Result<Settled> {
-        settle::settle(self, settle).await
-    }
-
-    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
-        claim::claim(self, claim).await
-    }
-
-    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>> {
-        claim::renew_rows(self, renew).await
-    }
-
-    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64> {
-        claim::release_rows(self, owner, rows).await
-    }
-
-    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
-        claim::reclaim(self, rows).await
-    }
-
-    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
-        claim::record_starts(self, starts).await
-    }
-
-    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
-        claim::settle_rows(self, settle).await
-    }
-
-    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
-        claim::locked(self, rows).await
-    }
-
-    async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
-        claim::count_due(self, shards).await
-    }
-
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
-        Ok(None)
-    }
-
-    async fn notify(&self) -> Result<()> {
-        Ok(())
-    }
-
-    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
-        admin::dead_letters(self, list).await
-    }
-
-    async fn count_dead(&self, filter: &Filter) -> Result<u64> {
-        admin::count_dead(self, filter).await
-    }
-
-    async fn operate(&self, operation: &Operation) -> Result<Operated> {
-        admin::operate(self, operation).await
-    }
-
-    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
-        admin::audit_trail(self, id).await
-    }
-
-    async fn purge(&self, purge: &Purge) -> Result<u64> {
-        admin::purge(self, purge).await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        stats::stats(self).await
-    }
-
-    async fn breakdown(&self) -> Result<Breakdown> {
-        stats::breakdown(self).await
-    }
-
-    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
-        admin::event(self, id).await
     }
 }

@@ -136,7 +136,7 @@ impl Play {
             }
         }
         let is_drained = async || {
-            let all = Admin::shared(self.place.store.clone());
+            let all = Admin::new(self.place.store.clone());
             all.operate_matching(Operate::Replay, Filter::default()).run().await?;
             let stats = self.place.store.stats().await?;
             Ok(stats.new + stats.waiting + stats.held + stats.dead == 0)

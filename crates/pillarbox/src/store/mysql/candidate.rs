@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, FromRow, MySqlConnection, mysql::MySqlRow};
 
 use super::MysqlStore;
 use super::read::parts;
-use super::sql::claim as sql;
+use super::sql::claims as sql;
 use crate::error::Result;
 use crate::id::ShardId;
 use crate::store::{Claim, Order};
@@ -16,14 +16,15 @@ pub(super) async fn candidates(store: &MysqlStore, claim: &Claim) -> Result<Vec<
     if claim.shards.is_empty() || claim.limit == 0 {
         return Ok(Vec::new());
     }
-    let mut call = store.call().await?;
-    let mut look = Look { store, connection: &mut call, claim, found: Vec::new() };
-    if !look.in_all().await? {
-        look.found.clear();
-        look.one_by_one().await?;
-    }
-    let mut found = look.found;
-    call.end();
+    let find = async |connection: &mut MySqlConnection| -> Result<_> {
+        let mut look = Look { store, connection, claim, found: Vec::new() };
+        if !look.in_all().await? {
+            look.found.clear();
+            look.one_by_one().await?;
+        }
+        Ok(look.found)
+    };
+    let mut found = store.run(&store.relay, find).await?;
     // In the order of the walk: a claim that is full ends where the next one goes on.
     found.sort_by_cached_key(|it| it.place(claim));
     found.truncate(claim.limit as usize);
@@ -79,7 +80,7 @@ impl Look<'_> {
     async fn in_all(&mut self) -> Result<bool> {
         let (claim, most) = (self.claim, self.most());
         if claim.order == Order::None {
-            self.look(sql::LOOK, &claim.shards, most).await?;
+            self.look(sql::FIND_CLAIMABLE, &claim.shards, most).await?;
             return Ok(self.found.len() < most);
         }
         let page = self.heads(&claim.shards, "", WIDE.max(most)).await?;
@@ -91,7 +92,7 @@ impl Look<'_> {
         let heads = page.heads.into_iter();
         self.add(heads.filter(|(_, shard, key, ..)| Some(*shard) != first || key.as_str() > after));
         let keyed = self.found.len();
-        self.look(sql::LOOK_KEYLESS, &claim.shards, most).await?;
+        self.look(sql::FIND_KEYLESS, &claim.shards, most).await?;
         Ok(self.found.len() - keyed < most)
     }
 
@@ -101,10 +102,10 @@ impl Look<'_> {
         for shard in &claim.shards {
             let shard = [*shard];
             let keyless = match claim.order {
-                Order::None => sql::LOOK,
+                Order::None => sql::FIND_CLAIMABLE,
                 Order::Key => {
                     self.key_by_key(&shard, after.take().unwrap_or_default().to_owned()).await?;
-                    sql::LOOK_KEYLESS
+                    sql::FIND_KEYLESS
                 }
             };
             self.look(keyless, &shard, self.left()).await?;
@@ -137,7 +138,7 @@ impl Look<'_> {
     }
 
     async fn heads(&mut self, shards: &[ShardId], after: &str, most: usize) -> Result<HeadsPage> {
-        let rows = self.rows(sql::LOOK_HEADS, shards, Some(after), most).await?;
+        let rows = self.rows(sql::FIND_HEADS, shards, Some(after), most).await?;
         let mut heads: Vec<Head> = rows.iter().map(Head::from_row).collect::<Result<_, _>>()?;
         heads.sort_unstable_by(|one, other| (one.1, &one.2).cmp(&(other.1, &other.2)));
         let passed: i64 = heads.iter().map(|(.., passed, _)| *passed).sum();

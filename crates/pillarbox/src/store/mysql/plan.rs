@@ -4,10 +4,10 @@
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlPool, Row as _};
 
-use super::sql::{self, admin, claim, wait};
+use super::sql::{claims, events, operations, statistics};
 use super::{MysqlStore, read};
 use crate::id::OwnerId;
-use crate::store::Store as _;
+use crate::store::Schema as _;
 
 /// Doubled this often from a thousand.
 const DOUBLED: u32 = 10;
@@ -29,56 +29,56 @@ type Hot = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const HOT: &[Hot] = &[
     (
-        sql::READ,
+        events::READ,
         &["0", "9", "9", "9", "3", "0", "9999999", "4", "0", "9999999", "501"],
         &[READY, KEY],
     ),
     (
-        sql::READ,
+        events::READ,
         &["1", "9", "9", "9", "3", "1025000", "9999999", "4", "7", "1024500", "501"],
         &[READY, KEY],
     ),
-    (sql::READ_END, &["3", "1025000", "31"], &[READY]),
-    (sql::READ_KEY, &["9", "9", "9", "3", "'key-1'", "100"], &[KEY]),
-    (sql::NEWEST, &["3"], &[READY]),
-    (sql::HEADS, &["3", "'key-1'", "100"], &[KEY]),
-    (sql::HEADS_KEYLESS, &["3", "0", "9999999", "100"], &[KEY]),
-    (sql::READ_HEADS, &["9", "9", "9", SEQS], &[SEQ, KEY]),
-    (wait::NEXT_DUE, &[SHARDS], &[READY]),
-    (wait::LOOK_DUE, &["3", "100"], &[READY]),
-    (wait::PROMOTE_PICK, &[SEQS], &[SEQ]),
-    (wait::PROMOTE, &[SEQS], &[SEQ]),
-    (wait::POSTPONE, &[ROWS], &[SEQ]),
-    (sql::READ_CONTENT, &["9", "9", "9", "'[[3, 1024001], [3, 1024002]]'"], &[SEQ]),
-    (sql::SETTLE_PICK, &[ROWS], &[SEQ]),
-    (sql::SETTLE_DELETE, &[ROWS], &[SEQ]),
-    (sql::SETTLE_MARK, &[VERDICTS], &[SEQ]),
-    (sql::AUDIT_FAILURES, &[ROWS], &[SEQ]),
-    (claim::LOOK, &["3", "4", "100"], &[READY]),
-    (claim::LOOK_KEYLESS, &["3", "4", "100"], &[KEY]),
-    (claim::LOOK_HEADS, &["3", "4", "''", "100"], &[KEY, SEQ]),
-    (claim::COUNT_DUE, &["3", "4", "100000"], &[READY, KEY, SEQ]),
-    (claim::COUNT_WAITED, &["3", "4", "100000"], &[READY, KEY, SEQ]),
-    (claim::CLAIM_PICK, &["9", "9", "9", SEQS, "100"], &[SEQ]),
-    (claim::CLAIM, &[SEQS, OWNER, "15000000"], &[SEQ]),
-    (claim::RENEW_ROWS, &[ROWS, OWNER, "15000000"], &[SEQ]),
-    (claim::KEPT_ROWS, &[ROWS, OWNER], &[SEQ]),
-    (claim::RELEASE_ROWS, &[ROWS, OWNER], &[SEQ]),
-    (claim::RECLAIM, &[ROWS], &[SEQ]),
-    (claim::SETTLE_ROWS_PICK, &[ROWS, OWNER], &[SEQ]),
-    (claim::SETTLE_ROWS_DELETE, &[ROWS, OWNER], &[SEQ]),
-    (claim::SETTLE_ROWS_MARK, &[VERDICTS, OWNER], &[SEQ]),
-    (admin::PLACES, &[IDS], &[ID]),
-    (admin::PICK, &[SEQS], &[SEQ]),
-    (admin::REPLAY, &[SEQS], &[SEQ]),
-    (admin::DISCARD, &[SEQS], &[SEQ]),
-    (admin::LOOK_FINAL, &["1", "0", "500"], &[READY]),
-    (admin::PURGE_FINAL, &[SEQS, "1", "0"], &[SEQ]),
-    (admin::LOOK_ANY, &["500", "0"], &[SEQ]),
-    (admin::STATS, &[], &[READY]),
-    (admin::SHARD_STATS, &[], &[READY, KEY]),
+    (events::READ_END, &["3", "1025000", "31"], &[READY]),
+    (events::READ_KEYS, &["9", "9", "9", "3", "'key-1'", "100"], &[KEY]),
+    (events::NEWEST, &["3"], &[READY]),
+    (events::READ_HEADS_FIND, &["3", "'key-1'", "100"], &[KEY]),
+    (events::READ_KEYLESS_FIND, &["3", "0", "9999999", "100"], &[KEY]),
+    (events::READ_HEADS, &["9", "9", "9", SEQS], &[SEQ, KEY]),
+    (events::NEXT_DUE, &[SHARDS], &[READY]),
+    (events::FIND_DUE, &["3", "100"], &[READY]),
+    (events::PROMOTE_PICK, &[SEQS], &[SEQ]),
+    (events::PROMOTE, &[SEQS], &[SEQ]),
+    (events::POSTPONE, &[ROWS], &[SEQ]),
+    (events::READ_CONTENT, &["9", "9", "9", "'[[3, 1024001], [3, 1024002]]'"], &[SEQ]),
+    (events::SETTLE_FIND, &[ROWS], &[SEQ]),
+    (events::SETTLE_DELETE, &[ROWS], &[SEQ]),
+    (events::SETTLE_MARK, &[VERDICTS], &[SEQ]),
+    (events::AUDIT_FAILURES, &[ROWS], &[SEQ]),
+    (claims::FIND_CLAIMABLE, &["3", "4", "100"], &[READY]),
+    (claims::FIND_KEYLESS, &["3", "4", "100"], &[KEY]),
+    (claims::FIND_HEADS, &["3", "4", "''", "100"], &[KEY, SEQ]),
+    (claims::COUNT_DUE, &["3", "4", "100000"], &[READY, KEY, SEQ]),
+    (claims::COUNT_DUE_WAITING, &["3", "4", "100000"], &[READY, KEY, SEQ]),
+    (claims::CLAIM_PICK, &["9", "9", "9", SEQS, "100"], &[SEQ]),
+    (claims::CLAIM, &[SEQS, OWNER, "15000000"], &[SEQ]),
+    (claims::RENEW_ROWS, &[ROWS, OWNER, "15000000"], &[SEQ]),
+    (claims::KEPT_ROWS, &[ROWS, OWNER], &[SEQ]),
+    (claims::RELEASE_ROWS, &[ROWS, OWNER], &[SEQ]),
+    (claims::RECLAIM, &[ROWS], &[SEQ]),
+    (claims::SETTLE_ROWS_FIND, &[ROWS, OWNER], &[SEQ]),
+    (claims::SETTLE_ROWS_DELETE, &[ROWS, OWNER], &[SEQ]),
+    (claims::SETTLE_ROWS_MARK, &[VERDICTS, OWNER], &[SEQ]),
+    (operations::FIND_IDS, &[IDS], &[ID]),
+    (operations::OPERATE_PICK, &[SEQS], &[SEQ]),
+    (operations::REPLAY, &[SEQS], &[SEQ]),
+    (operations::DISCARD, &[SEQS], &[SEQ]),
+    (operations::FIND_FINAL, &["1", "0", "500"], &[READY]),
+    (operations::PURGE_FINAL, &[SEQS, "1", "0"], &[SEQ]),
+    (operations::FIND_ANY, &["500", "0"], &[SEQ]),
+    (statistics::STATS, &[], &[READY]),
+    (statistics::SHARD_STATS, &[], &[READY, KEY]),
     // It sorts the types, not the rows.
-    (admin::TYPE_STATS, &["100"], &["range, sorted: true"]),
+    (statistics::TYPE_STATS, &["100"], &["range, sorted: true"]),
     (DEAD_LETTERS_PAGE, &[], &[READY]),
 ];
 
@@ -92,20 +92,20 @@ where e.pending_shard is null and e.status = 3 and e.moment <= utc_timestamp(6)
 /// waits for tomorrow before [`TAIL`] new rows, and as many other rows that wait for tomorrow.
 const BOUNDED: &[(&str, &[&str], u64)] = &[
     // For each row of the page itself, its place in the order, and three looks at its key.
-    (sql::READ, &["1", "9", "9", "9", "3", "0", "9999999", "4", "0", "9999999", "31"], 31 * 5),
-    (sql::READ_END, &["{shard}", "0", "31"], 40),
-    (sql::NEWEST, &["{shard}"], 5),
-    (sql::READ_KEY, &["9", "9", "9", "{shard}", "'tail'", "30"], 30 * 4),
-    (sql::HEADS, &["{shard}", "''", "30"], 30 * 4),
-    (sql::HEADS, &["{shard}", "'tail'", "30"], 30 * 4),
-    (sql::HEADS_KEYLESS, &["{shard}", "0", "9999999", "30"], 40),
-    (wait::NEXT_DUE, &[SHARDS], 20),
-    (wait::LOOK_DUE, &["{shard}", "30"], 5),
-    (claim::LOOK, &["{shard}", "-1", "30"], 40),
-    (claim::LOOK_KEYLESS, &["{shard}", "-1", "30"], 40),
-    (claim::LOOK_HEADS, &["{shard}", "-1", "''", "30"], 30 * 4),
-    (claim::COUNT_DUE, &["{shard}", "-1", "30"], 30 * 6),
-    (claim::COUNT_WAITED, &["{shard}", "-1", "30"], 5),
+    (events::READ, &["1", "9", "9", "9", "3", "0", "9999999", "4", "0", "9999999", "31"], 31 * 5),
+    (events::READ_END, &["{shard}", "0", "31"], 40),
+    (events::NEWEST, &["{shard}"], 5),
+    (events::READ_KEYS, &["9", "9", "9", "{shard}", "'tail'", "30"], 30 * 4),
+    (events::READ_HEADS_FIND, &["{shard}", "''", "30"], 30 * 4),
+    (events::READ_HEADS_FIND, &["{shard}", "'tail'", "30"], 30 * 4),
+    (events::READ_KEYLESS_FIND, &["{shard}", "0", "9999999", "30"], 40),
+    (events::NEXT_DUE, &[SHARDS], 20),
+    (events::FIND_DUE, &["{shard}", "30"], 5),
+    (claims::FIND_CLAIMABLE, &["{shard}", "-1", "30"], 40),
+    (claims::FIND_KEYLESS, &["{shard}", "-1", "30"], 40),
+    (claims::FIND_HEADS, &["{shard}", "-1", "''", "30"], 30 * 4),
+    (claims::COUNT_DUE, &["{shard}", "-1", "30"], 30 * 6),
+    (claims::COUNT_DUE_WAITING, &["{shard}", "-1", "30"], 5),
 ];
 
 /// How many rows are behind the key's head.
@@ -271,7 +271,7 @@ impl Place {
 
     /// With these values in place of its marks.
     fn filled(&self, statement: &'static str, bound: &[impl AsRef<str>]) -> String {
-        let ranges = [sql::RANGE; 2].join(" or ");
+        let ranges = [events::RANGE; 2].join(" or ");
         let text = self.store.tables.render(statement);
         let text = text.replace("{ranges}", &ranges).replace("{shards}", "?, ?");
         let mut parts = text.split('?');

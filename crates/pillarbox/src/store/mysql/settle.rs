@@ -6,43 +6,15 @@ use serde_json::{Value, json};
 use sqlx::MySql;
 
 use super::{MysqlStore, sql};
-use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
 use crate::pooled::PooledTx;
 use crate::store::mark::Mark;
-use crate::store::{Settle, Settled, Settlement};
+use crate::store::{Settle, Settlement};
 use crate::verdict::Verdict;
 
 /// Half of the smallest `max_allowed_packet` that a server is run with, 1 MiB.
 const MOST_BYTES: usize = 512 * 1024;
-
-pub(super) async fn settle(store: &MysqlStore, settle: &Settle) -> Result<Settled> {
-    if settle.settlements.is_empty() {
-        return Ok(Settled::default());
-    }
-    let fences = fences(settle);
-    for look in [Look::After, Look::First] {
-        let mut tx = store.begin().await?;
-        let held = lock(store, &mut tx, &settle.owner, &fences).await?;
-        let is_held =
-            |it: &&Settlement| held.contains(&it.shard) && fences.get(&it.shard) == Some(&it.epoch);
-        let batch = settle.settlements.iter().filter(is_held).map(Line::from).collect();
-        let batch = Batch { lines: batch, leased_to: None };
-        let written = match batch.write(store, &mut tx, look).await {
-            Ok(written) => written,
-            Err(error) => return Err(given_up(tx, error).await),
-        };
-        if let Some(applied) = written {
-            crash_point!("settle.inside"?);
-            tx.commit().await?;
-            let refused = fences.keys().filter(|shard| !held.contains(shard)).copied().collect();
-            return Ok(Settled { applied, refused });
-        }
-        tx.rollback().await?;
-    }
-    Err(unsettled())
-}
 
 /// Ends the locks of a transaction that failed, before anybody asks which rows are locked.
 pub(super) async fn given_up(tx: PooledTx<MySql>, error: Error) -> Error {
@@ -57,29 +29,13 @@ pub(super) fn unsettled() -> Error {
 }
 
 /// The newest epoch named for each shard. A verdict of another one is stale by itself.
-fn fences(settle: &Settle) -> BTreeMap<ShardId, Epoch> {
+pub(super) fn fences(settle: &Settle) -> BTreeMap<ShardId, Epoch> {
     let mut fences = BTreeMap::new();
     for settlement in &settle.settlements {
         let newest = fences.entry(settlement.shard).or_insert(settlement.epoch);
         *newest = settlement.epoch.max(*newest);
     }
     fences
-}
-
-/// Locks the shards that are still held at these epochs, until the end of the transaction.
-async fn lock(
-    store: &MysqlStore,
-    tx: &mut PooledTx<MySql>,
-    owner: &OwnerId,
-    fences: &BTreeMap<ShardId, Epoch>,
-) -> Result<HashSet<ShardId>> {
-    let list: Value = fences.iter().map(|(shard, epoch)| json!([shard.0, epoch.0])).collect();
-    let shards: Vec<i16> = sqlx::query_scalar(store.sql(sql::FENCE))
-        .bind(list.to_string())
-        .bind(owner.as_str())
-        .fetch_all(&mut **tx)
-        .await?;
-    Ok(shards.into_iter().map(ShardId).collect())
 }
 
 /// When to find out which verdicts apply. Nearly always all of them do, and the number of rows
@@ -150,8 +106,8 @@ impl Batch<'_> {
             seqs.retain(|seq| rows.remove(seq));
         }
         let (delete, mark) = match self.leased_to {
-            Some(_) => (sql::claim::SETTLE_ROWS_DELETE, sql::claim::SETTLE_ROWS_MARK),
-            None => (sql::SETTLE_DELETE, sql::SETTLE_MARK),
+            Some(_) => (sql::claims::SETTLE_ROWS_DELETE, sql::claims::SETTLE_ROWS_MARK),
+            None => (sql::events::SETTLE_DELETE, sql::events::SETTLE_MARK),
         };
         let (deleted, marked): (Vec<&Line<'_>>, Vec<&Line<'_>>) =
             self.lines.iter().partition(|line| *line.verdict == Verdict::Delete);
@@ -161,19 +117,19 @@ impl Batch<'_> {
             return Ok(None);
         }
         for rows in lists(marked.iter().filter(|it| it.is_failure()).map(|it| it.row())) {
-            sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(rows).execute(&mut **tx).await?;
+            store.query(sql::events::AUDIT_FAILURES).bind(rows).execute(&mut **tx).await?;
         }
         Ok(Some(seqs))
     }
 
     async fn pick(&self, store: &MysqlStore, tx: &mut PooledTx<MySql>) -> Result<HashSet<Seq>> {
         let statement = match self.leased_to {
-            Some(_) => sql::claim::SETTLE_ROWS_PICK,
-            None => sql::SETTLE_PICK,
+            Some(_) => sql::claims::SETTLE_ROWS_FIND,
+            None => sql::events::SETTLE_FIND,
         };
         let mut applicable = HashSet::new();
         for rows in lists(self.lines.iter().map(Line::row)) {
-            let mut query = sqlx::query_scalar(store.sql(statement)).bind(rows);
+            let mut query = store.query_scalar(statement).bind(rows);
             if let Some(owner) = self.leased_to {
                 query = query.bind(owner.as_str());
             }
@@ -192,7 +148,7 @@ impl Batch<'_> {
     ) -> Result<u64> {
         let mut written = 0;
         for rows in lists(lines) {
-            let mut query = sqlx::query(store.sql(statement)).bind(rows);
+            let mut query = store.query(statement).bind(rows);
             if let Some(owner) = self.leased_to {
                 query = query.bind(owner.as_str());
             }

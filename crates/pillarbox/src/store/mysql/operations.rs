@@ -1,0 +1,247 @@
+//! What operators and maintenance ask for.
+
+use async_trait::async_trait;
+use serde_json::Value;
+use sqlx::{MySql, QueryBuilder, Row as _, mysql::MySqlRow};
+
+use super::row::{attempts, content, datetime, fitting, status, time};
+use super::schema::mode;
+use super::{MysqlStore, sql::operations as sql};
+use crate::clock::{Timestamp, micros};
+use crate::crash_point::crash_point;
+use crate::error::Result;
+use crate::id::{EventId, Seq, ShardId, Token};
+use crate::store::content::Fit;
+use crate::store::operations::refuse_unless_nobody_delivers;
+use crate::store::{
+    Action, AuditEntry, Changed, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
+    Operation, Operations, Purge, PurgeKind, Status, StoredEvent,
+};
+
+#[async_trait]
+impl Operations for MysqlStore {
+    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
+        let limit = i64::try_from(list.rows()).unwrap_or(i64::MAX);
+        let order = match list.direction {
+            Direction::NewestFirst => " order by e.moment desc, e.seq desc limit ",
+            Direction::OldestFirst => " order by e.moment, e.seq limit ",
+        };
+        let mut query = QueryBuilder::<MySql>::new(&*self.tables.render(sql::DEAD_LETTERS));
+        for (at, status) in [Status::Dead, Status::Held].into_iter().enumerate() {
+            query.push(if at == 0 { "" } else { " union all " });
+            query.push(&*self.tables.render(sql::DEAD_LETTERS_PART)).push_bind(status.code());
+            narrow(&mut query, &list.filter);
+            beyond(&mut query, list);
+            query.push(order).push_bind(limit).push(")");
+        }
+        query.push(&*self.tables.render(sql::DEAD_LETTERS_ON_PAGE)).push(order).push_bind(limit);
+        let rows = self.run(&self.relay, async |it| query.build().fetch_all(it).await).await?;
+        rows.iter().map(dead_letter).collect()
+    }
+
+    async fn count_dead(&self, filter: &Filter) -> Result<u64> {
+        let mut query = QueryBuilder::<MySql>::new(&*self.tables.render(sql::COUNT_DEAD));
+        narrow(&mut query, filter);
+        let query = query.build_query_scalar();
+        let count: i64 = self.run(&self.relay, async |it| query.fetch_one(it).await).await?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<Operated> {
+        operation.check()?;
+        let change = match operation.action {
+            Action::Replay => sql::REPLAY,
+            Action::Skip => sql::SKIP,
+            Action::Discard => sql::DISCARD,
+        };
+        let mut tx = self.begin().await?;
+        let mut named: Vec<i64> = operation.seqs().map(|seq| seq.0).collect();
+        let ids: Value = operation.ids().map(EventId::as_str).collect();
+        let places_of = self.query_scalar(sql::FIND_IDS).bind(ids.to_string());
+        let found: Vec<i64> = places_of.fetch_all(&mut *tx).await?;
+        named.extend(found);
+        let rows = self.query(sql::OPERATE_PICK).bind(places(named)).fetch_all(&mut *tx).await?;
+        let mut operated = Operated { matched: rows.len() as u64, changed: Vec::new() };
+        for row in rows {
+            if operation.action.fits(status(&row)?) {
+                let (seq, event_id) = (Seq(row.try_get("seq")?), row.try_get("event_id")?);
+                operated.changed.push(Changed { seq, event_id });
+            }
+        }
+        let seqs = places(operated.changed.iter().map(|it| it.seq.0).collect());
+        self.query(sql::AUDIT_OPERATION)
+            .bind(operation.action.as_str())
+            .bind(operation.extra())
+            .bind(&seqs)
+            .execute(&mut *tx)
+            .await?;
+        self.query(change).bind(&seqs).execute(&mut *tx).await?;
+        crash_point!("operate.inside"?);
+        tx.commit().await?;
+        Ok(operated)
+    }
+
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
+        let query = self
+            .query(sql::AUDIT_TRAIL)
+            .bind(id)
+            .bind(i64::try_from(MAX_BATCH).unwrap_or(i64::MAX));
+        let rows = self.run(&self.relay, async |it| query.fetch_all(it).await).await?;
+        rows.iter().rev().map(audit_entry).collect()
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<u64> {
+        match purge.kind {
+            PurgeKind::Done => self.purge_final(Status::Done, purge).await,
+            PurgeKind::Dead => self.purge_final(Status::Dead, purge).await,
+            PurgeKind::Audit => self.purge_notes(sql::PURGE_AUDIT, purge).await,
+            PurgeKind::Inbox => self.purge_notes(sql::PURGE_INBOX, purge).await,
+            PurgeKind::Any => self.purge_any(purge).await,
+        }
+    }
+
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        let query = fitting(self.query(sql::EVENT), Fit::WHOLE).bind(id.as_str());
+        let row = self.run(&self.relay, async |it| query.fetch_optional(it).await).await?;
+        row.as_ref().map(stored_event).transpose()
+    }
+}
+
+impl MysqlStore {
+    async fn purge_final(&self, status: Status, purge: &Purge) -> Result<u64> {
+        let age = micros(purge.older_than);
+        let mut tx = self.begin().await?;
+        let look = self.query_scalar(sql::FIND_FINAL).bind(status.code()).bind(age);
+        let old: Vec<i64> = look.bind(i64::from(purge.limit)).fetch_all(&mut *tx).await?;
+        let purged = self
+            .query(sql::PURGE_FINAL)
+            .bind(places(old))
+            .bind(status.code())
+            .bind(age)
+            .execute(&mut *tx)
+            .await?;
+        crash_point!("purge.inside"?);
+        tx.commit().await?;
+        Ok(purged.rows_affected())
+    }
+
+    /// Nobody changes such a row: one statement looks and deletes.
+    async fn purge_notes(&self, statement: &'static str, purge: &Purge) -> Result<u64> {
+        let query =
+            self.query(statement).bind(micros(purge.older_than)).bind(i64::from(purge.limit));
+        let purged = self.run(&self.relay, async |it| query.execute(it).await).await?;
+        Ok(purged.rows_affected())
+    }
+
+    async fn purge_any(&self, purge: &Purge) -> Result<u64> {
+        let age = micros(purge.older_than);
+        let mut tx = self.begin().await?;
+        let setting = self.query(sql::LOCK_MODE).fetch_one(&mut *tx).await?;
+        refuse_unless_nobody_delivers(mode(&setting)?)?;
+        let look = self.query_scalar(sql::FIND_ANY).bind(i64::from(purge.limit)).bind(age);
+        let old: Vec<i64> = look.fetch_all(&mut *tx).await?;
+        let purged =
+            self.query(sql::PURGE_ANY).bind(places(old)).bind(age).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(purged.rows_affected())
+    }
+}
+
+/// The first comparison is the one that the index understands.
+fn beyond(query: &mut QueryBuilder<MySql>, list: &List) {
+    let Some(after) = list.after else { return };
+    let (not_before, before) = match list.direction {
+        Direction::NewestFirst => (" <= ", " < "),
+        Direction::OldestFirst => (" >= ", " > "),
+    };
+    query.push(" and e.moment").push(not_before).push_bind(datetime(after.at));
+    query.push(" and (e.moment").push(before).push_bind(datetime(after.at));
+    query.push(" or e.seq").push(before).push_bind(after.seq.0).push(")");
+}
+
+fn narrow(query: &mut QueryBuilder<MySql>, filter: &Filter) {
+    if let Some(status) = filter.status {
+        query.push(" and e.status = ").push_bind(status.code());
+    }
+    let texts = [
+        ("event_type", &filter.event_type),
+        ("aggregate_type", &filter.aggregate_type),
+        ("aggregate_id", &filter.aggregate_id),
+        ("ordering_key", &filter.key),
+        ("tenant_id", &filter.tenant_id),
+    ];
+    for (column, text) in texts {
+        if let Some(text) = text {
+            query.push(" and e.").push(column).push(" = ").push_bind(text.clone());
+        }
+    }
+    if let Some(part) = &filter.error {
+        query.push(" and locate(").push_bind(part.clone()).push(", e.last_error) > 0");
+    }
+    if let Some(since) = filter.since {
+        query.push(" and e.moment >= ").push_bind(datetime(since));
+    }
+    if let Some(until) = filter.until {
+        query.push(" and e.moment < ").push_bind(datetime(until));
+    }
+}
+
+fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
+    let payload_size: Option<i64> = row.try_get("payload_size")?;
+    Ok(DeadLetter {
+        seq: Seq(row.try_get("seq")?),
+        shard: ShardId(row.try_get("shard")?),
+        event_id: row.try_get("event_id")?,
+        event_type: row.try_get("event_type")?,
+        event_version: row.try_get("event_version")?,
+        aggregate_type: row.try_get("aggregate_type")?,
+        aggregate_id: row.try_get("aggregate_id")?,
+        key: row.try_get("ordering_key")?,
+        tenant_id: row.try_get("tenant_id")?,
+        status: status(row)?,
+        attempts: attempts(row)?,
+        last_error: row.try_get("last_error")?,
+        settled_by: row.try_get("settled_by")?,
+        occurred_at: time(row, "occurred_at")?,
+        created_at: time(row, "created_at")?,
+        given_up_at: time(row, "done_at")?,
+        payload_size: payload_size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
+    })
+}
+
+fn audit_entry(row: &MySqlRow) -> Result<AuditEntry> {
+    let extra: Option<String> = row.try_get("extra")?;
+    Ok(AuditEntry {
+        action: row.try_get("action")?,
+        attempts: attempts(row)?,
+        error: row.try_get("error")?,
+        by: AuditEntry::said(extra.as_deref(), "by"),
+        reason: AuditEntry::said(extra.as_deref(), "reason"),
+        at: time(row, "at")?,
+    })
+}
+
+/// As a statement unpacks them; in order, as everyone who locks rows, and each once.
+fn places(mut seqs: Vec<i64>) -> String {
+    seqs.sort_unstable();
+    seqs.dedup();
+    Value::from(seqs).to_string()
+}
+
+fn stored_event(row: &MySqlRow) -> Result<StoredEvent> {
+    let done_at: Option<i64> = row.try_get("done_at")?;
+    Ok(StoredEvent {
+        seq: Seq(row.try_get("seq")?),
+        shard: ShardId(row.try_get("shard")?),
+        key: row.try_get("ordering_key")?,
+        token: Token(row.try_get("lock_token")?),
+        status: status(row)?,
+        attempts: attempts(row)?,
+        available_at: time(row, "available_at")?,
+        created_at: time(row, "created_at")?,
+        done_at: done_at.map(Timestamp::from_unix_micros),
+        settled_by: row.try_get("settled_by")?,
+        last_error: row.try_get("last_error")?,
+        event: content(row)?.whole(),
+    })
+}
