@@ -4,7 +4,7 @@ use pillarbox::{Accepted, Envelope, Headers, Inbox, Outbox, PayloadHash, Result}
 use sqlx::{MySqlPool, PgPool, SqlitePool};
 
 use crate::load::{Part, Plan};
-use crate::{Glimpse, Step};
+use crate::{OrderedEvent, UnorderedEvent};
 
 /// A business database with accounts.
 #[derive(Clone, Debug)]
@@ -18,11 +18,11 @@ pub enum Bank {
 }
 
 /// An account that there is none of: its steps are poison.
-pub const POISONED: i64 = -1;
+pub const POISONED_ACCOUNT: i64 = -1;
 
 /// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum TxEnd {
     /// It commits.
     Commit,
     /// It rolls back.
@@ -35,9 +35,9 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// How many ordered events it has committed.
-    pub steps: i64,
+    pub ordered: i64,
     /// How many that are ordered by nothing.
-    pub glimpses: i64,
+    pub unordered: i64,
     /// What is on it.
     pub balance: i64,
 }
@@ -45,7 +45,7 @@ pub struct Account {
 impl Account {
     /// All events it has committed.
     pub const fn events(&self) -> i64 {
-        self.steps + self.glimpses
+        self.ordered + self.unordered
     }
 }
 
@@ -65,8 +65,8 @@ create table account (
 const CREATE_EFFECT: &str = "
 create table effect (account bigint primary key, n bigint not null, balance bigint not null)";
 
-const COUNT_STEP: &str = "update account set n = n + 1, balance = balance + $1 where id = $2";
-const COUNT_GLIMPSE: &str = "update account set g = g + 1, balance = balance + $1 where id = $2";
+const COUNT_ORDERED: &str = "update account set n = n + 1, balance = balance + $1 where id = $2";
+const COUNT_UNORDERED: &str = "update account set g = g + 1, balance = balance + $1 where id = $2";
 
 /// Counts an account up, which locks it, and returns its count.
 macro_rules! change {
@@ -93,9 +93,9 @@ macro_rules! on_pool {
 // Below the macro that they use.
 mod backlog;
 mod foreign;
-mod look;
+mod query;
 
-pub use self::foreign::{Foreign, Tally};
+pub use self::foreign::{ForeignClient, RowCount};
 
 impl Bank {
     /// Whether statements have names: before PostgreSQL there may be a pooler.
@@ -134,19 +134,19 @@ impl Bank {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn step(&self, outbox: &Outbox, accounts: &[i64], fate: Fate) -> Result<()> {
-        self.step_with(outbox, accounts, fate, &Headers::new()).await
+    pub async fn transact(&self, outbox: &Outbox, accounts: &[i64], end: TxEnd) -> Result<()> {
+        self.transact_with_headers(outbox, accounts, end, &Headers::new()).await
     }
 
     /// The same, with these headers on every event.
     ///
     /// # Errors
     /// What the database says.
-    pub async fn step_with(
+    pub async fn transact_with_headers(
         &self,
         outbox: &Outbox,
         accounts: &[i64],
-        fate: Fate,
+        end: TxEnd,
         headers: &Headers,
     ) -> Result<()> {
         let count = self.sql("update account set n = n + 1, g = g + 1 where id = $1");
@@ -158,14 +158,14 @@ impl Bank {
                 count.bind(account).execute(&mut *tx).await?;
                 let look = sqlx::query_scalar(sqlx::AssertSqlSafe(look.clone())).persistent(self.names());
                 let n = look.bind(account).fetch_one(&mut *tx).await?;
-                let (step, glimpse) = (Step { account: *account, n }, Glimpse { account: *account, n });
+                let (step, unordered) = (OrderedEvent { account: *account, n }, UnorderedEvent { account: *account, n });
                 tx.emit_envelope(Envelope::of(&step)?.headers(headers.clone())).await?;
-                tx.emit_envelope(Envelope::of(&glimpse)?.headers(headers.clone())).await?;
+                tx.emit_envelope(Envelope::of(&unordered)?.headers(headers.clone())).await?;
             }
-            match fate {
-                Fate::Commit => tx.commit().await?,
-                Fate::Rollback => tx.rollback().await?,
-                Fate::Drop => drop(tx),
+            match end {
+                TxEnd::Commit => tx.commit().await?,
+                TxEnd::Rollback => tx.rollback().await?,
+                TxEnd::Drop => drop(tx),
             }
         });
         Ok(())
@@ -175,7 +175,12 @@ impl Bank {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn step_by_hand(&self, outbox: &Outbox, accounts: &[i64], fate: Fate) -> Result<()> {
+    pub async fn transact_in_own_tx(
+        &self,
+        outbox: &Outbox,
+        accounts: &[i64],
+        end: TxEnd,
+    ) -> Result<()> {
         let count = self.sql("update account set n = n + 1, g = g + 1 where id = $1");
         let look = self.sql("select n from account where id = $1");
         on_pool!(self, pool => {
@@ -185,13 +190,13 @@ impl Bank {
                 count.execute(&mut *tx).await?;
                 let look = sqlx::query_scalar(sqlx::AssertSqlSafe(look.clone())).bind(account);
                 let n = look.fetch_one(&mut *tx).await?;
-                outbox.emit(&mut tx, &Step { account: *account, n }).await?;
-                outbox.emit(&mut tx, &Glimpse { account: *account, n }).await?;
+                outbox.emit(&mut tx, &OrderedEvent { account: *account, n }).await?;
+                outbox.emit(&mut tx, &UnorderedEvent { account: *account, n }).await?;
             }
-            match fate {
-                Fate::Commit => tx.commit().await?,
-                Fate::Rollback => tx.rollback().await?,
-                Fate::Drop => drop(tx),
+            match end {
+                TxEnd::Commit => tx.commit().await?,
+                TxEnd::Rollback => tx.rollback().await?,
+                TxEnd::Drop => drop(tx),
             }
         });
         outbox.wake();
@@ -204,11 +209,11 @@ impl Bank {
     /// # Errors
     /// What the database says.
     pub async fn transfer(&self, outbox: &Outbox, plan: &Plan) -> Result<()> {
-        let sign = if plan.fate == Fate::Commit { 1 } else { -1 };
+        let sign = if plan.end == TxEnd::Commit { 1 } else { -1 };
         on_pool!(self, pool => {
             let mut tx = outbox.begin(pool).await?;
             for part in &plan.parts {
-                if part.is_taken_back {
+                if part.is_rolled_back {
                     let mut savepoint = tx.savepoint().await?;
                     let n = change!(self, &mut **savepoint, part);
                     savepoint.emit_envelope(part.event(-n).envelope(part.is_ordered)?).await?;
@@ -218,11 +223,11 @@ impl Bank {
                     tx.emit_envelope(part.event(sign * n).envelope(part.is_ordered)?).await?;
                 }
             }
-            tokio::time::sleep(plan.linger).await;
-            match plan.fate {
-                Fate::Commit => tx.commit().await?,
-                Fate::Rollback => tx.rollback().await?,
-                Fate::Drop => drop(tx),
+            tokio::time::sleep(plan.open_for).await;
+            match plan.end {
+                TxEnd::Commit => tx.commit().await?,
+                TxEnd::Rollback => tx.rollback().await?,
+                TxEnd::Drop => drop(tx),
             }
         });
         Ok(())
@@ -231,9 +236,9 @@ impl Bank {
     /// The statements that count and look.
     fn change(&self, part: &Part) -> (String, String) {
         let (count, look) = if part.is_ordered {
-            (COUNT_STEP, "select n from account where id = $1")
+            (COUNT_ORDERED, "select n from account where id = $1")
         } else {
-            (COUNT_GLIMPSE, "select g from account where id = $1")
+            (COUNT_UNORDERED, "select g from account where id = $1")
         };
         (self.sql(count), self.sql(look))
     }
