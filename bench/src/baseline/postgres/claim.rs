@@ -1,9 +1,10 @@
 //! Lease a batch row by row, then delete it.
 
 use pillarbox::{OwnerId, ShardId, store::Order};
-use sqlx::{AssertSqlSafe, PgPool, Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgPool};
 
-use crate::{Result, bare::BATCH};
+use super::drain::Event;
+use crate::{Result, baseline::BATCH};
 
 /// Due rows; `{which}` narrows them down.
 const CLAIM: &str = "
@@ -12,7 +13,7 @@ with due as materialized (
     from unnest($2::smallint[]) as want (shard)
     cross join lateral (
         select e.ctid
-        from bare_outbox_event e
+        from baseline_outbox_event e
         where e.shard = want.shard and e.status = 0
           and (e.locked_until is null or e.locked_until < clock_timestamp()) {which}
         order by e.seq
@@ -21,7 +22,7 @@ with due as materialized (
     ) e
     limit (select $3)
 )
-update bare_outbox_event e
+update baseline_outbox_event e
 set locked_by = $1, locked_until = clock_timestamp() + interval '1 minute',
     lock_token = e.lock_token + 1
 where e.ctid = any(array(select ctid from due))
@@ -29,21 +30,14 @@ returning e.shard, e.seq, e.event_id, e.event_type, e.aggregate_id, e.payload::t
 
 /// The way one writes it at first: no older row of the key waits.
 const HEADS: &str = "and not exists (
-    select 1 from bare_outbox_event o
+    select 1 from baseline_outbox_event o
     where o.shard = e.shard and o.ordering_key = e.ordering_key and o.seq < e.seq
       and o.status + 0 = 0)";
 
 const DELETE: &str = "
-delete from bare_outbox_event e
+delete from baseline_outbox_event e
 using unnest($2::smallint[], $3::bigint[]) as v (shard, seq)
 where e.shard = v.shard and e.seq = v.seq and e.locked_by = $1 and e.status = 0";
-
-/// What a listener would get.
-struct Event {
-    shard: i16,
-    seq: i64,
-    _parts: [String; 4],
-}
 
 pub(super) async fn claim(
     pool: &PgPool,
@@ -59,7 +53,7 @@ pub(super) async fn claim(
         .bind(i64::from(BATCH))
         .fetch_all(pool)
         .await?;
-    let batch: Vec<Event> = rows.iter().map(event).collect::<Result<_>>()?;
+    let batch: Vec<Event> = rows.iter().map(Event::of).collect::<Result<_>>()?;
     if batch.is_empty() {
         return Ok(0);
     }
@@ -70,12 +64,4 @@ pub(super) async fn claim(
         .execute(pool)
         .await?;
     Ok(deleted.rows_affected())
-}
-
-fn event(row: &PgRow) -> Result<Event> {
-    Ok(Event {
-        shard: row.try_get(0)?,
-        seq: row.try_get(1)?,
-        _parts: [row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?],
-    })
 }

@@ -1,18 +1,19 @@
 //! Lease a batch row by row, then delete it.
 
 use pillarbox::{OwnerId, store::Order};
-use sqlx::{AssertSqlSafe, Row as _, SqlitePool, sqlite::SqliteRow};
+use sqlx::{AssertSqlSafe, SqlitePool};
 
-use crate::{Result, bare::BATCH};
+use super::drain::{Event, seqs};
+use crate::{Result, baseline::BATCH};
 
 /// Due rows; `{which}` narrows them down.
 const CLAIM: &str = "
-update bare_outbox_event
+update baseline_outbox_event
 set locked_by = ?1, lock_token = lock_token + 1,
     locked_until =
         cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000 + 60000000
 where seq in (
-    select e.seq from bare_outbox_event e
+    select e.seq from baseline_outbox_event e
     where shard = 0 and status = 0
       and (locked_until is null or locked_until <
           cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000) {which}
@@ -23,37 +24,23 @@ returning seq, event_id, event_type, aggregate_id, payload";
 
 /// The way one writes it at first: no older row of the key waits.
 const HEADS: &str = "and not exists (
-    select 1 from bare_outbox_event o
+    select 1 from baseline_outbox_event o
     where o.shard = 0 and o.ordering_key = e.ordering_key and o.seq < e.seq
       and o.status = 0)";
 
 const DELETE: &str = "
-delete from bare_outbox_event
+delete from baseline_outbox_event
 where seq in (select value from json_each(?2)) and locked_by = ?1 and status = 0";
-
-/// What a listener would get.
-struct Event {
-    seq: i64,
-    _parts: [String; 4],
-}
 
 pub(super) async fn claim(pool: &SqlitePool, owner: &OwnerId, order: Order) -> Result<u64> {
     let claim = CLAIM.replace("{which}", if order == Order::Key { HEADS } else { "" });
     let rows =
         sqlx::query(AssertSqlSafe(claim)).bind(owner.as_str()).bind(BATCH).fetch_all(pool).await?;
-    let batch: Vec<Event> = rows.iter().map(event).collect::<Result<_>>()?;
+    let batch: Vec<Event> = rows.iter().map(Event::of).collect::<Result<_>>()?;
     if batch.is_empty() {
         return Ok(0);
     }
-    let seqs: Vec<i64> = batch.iter().map(|event| event.seq).collect();
-    let seqs = serde_json::to_string(&seqs)?;
-    let deleted = sqlx::query(DELETE).bind(owner.as_str()).bind(seqs).execute(pool).await?;
+    let deleted = sqlx::query(DELETE).bind(owner.as_str()).bind(seqs(&batch)?);
+    let deleted = deleted.execute(pool).await?;
     Ok(deleted.rows_affected())
-}
-
-fn event(row: &SqliteRow) -> Result<Event> {
-    Ok(Event {
-        seq: row.try_get(0)?,
-        _parts: [row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?],
-    })
 }

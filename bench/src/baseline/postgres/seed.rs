@@ -10,7 +10,7 @@ use super::PostgresBench;
 use crate::{
     Result,
     event::NOTE,
-    round::{now, side_by_side},
+    measure::{now, side_by_side},
 };
 
 const WORKERS: usize = 4;

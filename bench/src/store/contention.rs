@@ -15,10 +15,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::claim::Claimer;
 use crate::{
     Result,
-    bare::{BATCH, Database, Emit, OURS},
+    baseline::{BATCH, Database, Emit, OURS},
     case::{Bench, Case, shards},
     figure::{Goal, Unit},
-    round::{Sample, Spread, by_turns, is_deadlock, quantile, timed},
+    measure::{Sample, Spread, alternate, is_deadlock, quantile, timed},
 };
 
 /// Writers, and claimers beside them.
@@ -50,7 +50,7 @@ async fn case<D: Database>(
     let every = pause.as_millis();
     let name =
         format!("emit one per transaction, 800 tx/s, beside 8 that claim every {every} ms, p99");
-    if !D::HAS_RIVALS || !bench.wants(&name) {
+    if !D::HAS_CONTENTION || !bench.wants(&name) {
         return Ok(());
     }
     let database = &bench.database.workers(SIDE).await?;
@@ -59,11 +59,11 @@ async fn case<D: Database>(
     let counts = Arc::new(Counts::default());
     let store = database.store(OURS)?;
     let mut medians = (Vec::new(), Vec::new());
-    let samples = by_turns(scale.rounds, &[Way::BesideClaims, Way::Alone], async |way| {
+    let samples = alternate(scale.rounds, &[Way::BesideClaims, Way::Alone], async |way| {
         // Deadlocks are what needs many; alone, fewer transactions tell a p99 as well.
         let each = if way == Way::Alone { each.div_ceil(5) } else { each };
-        let rivals = (way == Way::BesideClaims).then_some(pause);
-        let times = round(database, &store, rivals, each, &counts).await?;
+        let pause = (way == Way::BesideClaims).then_some(pause);
+        let times = round(database, &store, pause, each, &counts).await?;
         let median = quantile(&times, 0.5).as_secs_f64() * 1e6;
         if way == Way::Alone { &mut medians.1 } else { &mut medians.0 }.push(median);
         Ok(Sample::of_time(quantile(&times, 0.99)))
@@ -110,14 +110,14 @@ impl std::fmt::Display for Counts {
 async fn round<D: Database>(
     database: &D,
     store: &Arc<dyn Store>,
-    rivals: Option<Duration>,
+    pause: Option<Duration>,
     each: u64,
     counts: &Arc<Counts>,
 ) -> Result<Vec<Duration>> {
     database.clear().await?;
     let before = counts.claimed.load(Ordering::Relaxed);
     let stop = Arc::new(AtomicBool::new(false));
-    let claimers = match rivals {
+    let claimers = match pause {
         Some(pause) => claim_until(store, pause, &stop, counts).await?,
         None => JoinSet::new(),
     };
@@ -133,7 +133,7 @@ async fn round<D: Database>(
         let written = times.len();
         return Err(format!("{written} events written, {claimed} claimed, {left} left").into());
     }
-    if rivals.is_some() {
+    if pause.is_some() {
         counts.written.fetch_add(times.len().try_into()?, Ordering::Relaxed);
     }
     Ok(times)
@@ -177,13 +177,13 @@ async fn claim_until(
     counts: &Arc<Counts>,
 ) -> Result<JoinSet<Result>> {
     let mut shards = shards(store).await?;
-    let mut rivals = JoinSet::new();
+    let mut claimers = JoinSet::new();
     for _ in 0..SIDE {
         let start = shards.len() / SIDE;
         shards.rotate_left(start);
         let mut claimer = Claimer::new(Arc::clone(store), shards.clone(), Order::Key);
         let (stop, counts) = (Arc::clone(stop), Arc::clone(counts));
-        rivals.spawn(async move {
+        claimers.spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 let claimed = counts.met_deadlock(claimer.claim_and_delete().await)?;
                 let claimed = claimed.unwrap_or(0);
@@ -196,7 +196,7 @@ async fn claim_until(
             Ok(())
         });
     }
-    Ok(rivals)
+    Ok(claimers)
 }
 
 impl Counts {

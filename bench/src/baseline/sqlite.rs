@@ -10,8 +10,11 @@ use pillarbox::store::Order;
 use pillarbox::{EventId, Outbox, OwnerId, ShardId, SqliteStore, Store, TablePrefix};
 use sqlx::{AssertSqlSafe, Row as _, SqlitePool, sqlite::SqliteRow};
 
-use super::{BARE, Database, Emit, Ending, Held, Index, Load, OURS, Prefix};
-use crate::{Result, event::NOTE, round::Used};
+use super::{
+    BASELINE, Database, Emit, HeldSnapshot, Index, Load, OURS, Prefix, SettleMode, emit_order,
+};
+use crate::event::{NOTE, OrderPlaced};
+use crate::{Result, measure::ResourceUse, measure::now};
 
 const LOAD: &str = "
 insert into {p}outbox_event (
@@ -58,7 +61,7 @@ impl SqliteBench {
         let server = format!("SQLite {version}");
         let bench = Self { pool, dir, server, outbox: Outbox::new() };
         bench.store(OURS)?.migrate().await?;
-        bench.store(BARE)?.migrate().await?;
+        bench.store(BASELINE)?.migrate().await?;
         sqlx::raw_sql(SLIM).execute(&bench.pool).await?;
         Ok(bench)
     }
@@ -75,7 +78,7 @@ impl Database for SqliteBench {
     const CONNECTIONS: &'static [usize] = &[1, 8];
     const READERS: &'static [usize] = &[1];
     const CLAIMERS: &'static [usize] = &[1];
-    const HAS_RIVALS: bool = false;
+    const HAS_CONTENTION: bool = false;
 
     fn server(&self) -> &str {
         &self.server
@@ -88,10 +91,10 @@ impl Database for SqliteBench {
 
     /// The database works in this process, whose own CPU time tells all; so do the bytes that it
     /// writes, to the log and from there to the tables.
-    async fn used(&self) -> Result<Used> {
+    async fn used(&self) -> Result<ResourceUse> {
         let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
         let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
-        Ok(Used { cpu: None, log_bytes: written.and_then(|bytes| bytes.parse().ok()) })
+        Ok(ResourceUse { cpu: None, log_bytes: written.and_then(|bytes| bytes.parse().ok()) })
     }
 
     /// The pool that the library opens has a connection for every reader.
@@ -115,51 +118,36 @@ impl Database for SqliteBench {
         Ok(())
     }
 
-    async fn tidy(&self, prefix: Prefix) -> Result {
+    async fn analyze_table(&self, prefix: Prefix) -> Result {
         self.execute(&format!("analyze {prefix}outbox_event")).await?;
         self.execute("pragma wal_checkpoint(truncate)").await
     }
 
     async fn count(&self, prefix: Prefix, status: i16) -> Result<u64> {
-        let sql = format!("select count(*) from {prefix}outbox_event where status = ?1");
-        let count: i64 =
-            sqlx::query_scalar(AssertSqlSafe(sql)).bind(status).fetch_one(&self.pool).await?;
+        let sql = format!("select count(*) from {prefix}outbox_event where status = {status}");
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await?;
         Ok(count.try_into()?)
     }
 
     async fn clear(&self) -> Result {
-        for table in ["business", "slim_event", "outbox_event", "bare_outbox_event"] {
+        for table in ["business", "slim_event", "outbox_event", "baseline_outbox_event"] {
             self.execute(&format!("delete from {table}")).await?;
         }
-        self.tidy(OURS).await
+        self.analyze_table(OURS).await
     }
 
-    async fn transact(&self, order: i64, emit: Emit) -> Result {
-        emit::transact(self, order, emit).await
-    }
+    transactions!();
 
-    async fn emit(&self, outbox: &Outbox, order: i64, keyed: bool) -> Result<(EventId, Instant)> {
-        emit::emit(self, outbox, order, keyed).await
-    }
-
-    async fn transact_many(&self, first: i64, count: u32, emit: Emit) -> Result {
-        emit::transact_many(self, first, count, emit).await
-    }
-
-    async fn drain(&self, _shards: Vec<ShardId>, ending: Ending) -> Result<u64> {
-        drain::drain(&self.pool, ending).await
+    async fn drain(&self, _shards: Vec<ShardId>, mode: SettleMode) -> Result<u64> {
+        drain::drain(&self.pool, mode).await
     }
 
     async fn claim(&self, owner: &OwnerId, _shards: &[ShardId], order: Order) -> Result<u64> {
         claim::claim(&self.pool, owner, order).await
     }
 
-    async fn delete(&self, prefix: Prefix) -> Result {
-        self.execute(&format!("delete from {prefix}outbox_event")).await
-    }
-
     /// A reader keeps old pages in the log, and nothing in the table.
-    async fn hold(&self) -> Result<Option<Held>> {
+    async fn hold_snapshot(&self) -> Result<Option<HeldSnapshot>> {
         Ok(None)
     }
 

@@ -5,21 +5,21 @@ use sqlx::{AssertSqlSafe, MySqlPool, Row as _, mysql::MySqlRow};
 
 use crate::{
     Result,
-    bare::{BATCH, Ending},
-    round::is_deadlock,
+    baseline::{BATCH, SettleMode},
+    measure::is_deadlock,
 };
 
 const READ: &str = "(
 select seq, event_id, event_type, aggregate_id, payload
-from bare_outbox_event
+from baseline_outbox_event
 where status = 0 and pending_shard = ?
 order by moment, seq
 limit ?)";
 
-const DELETE: &str = "delete from bare_outbox_event where status = 0 and seq in";
+const DELETE: &str = "delete from baseline_outbox_event where status = 0 and seq in";
 
 const MARK: &str = "
-update bare_outbox_event
+update baseline_outbox_event
 set status = 1, done_at = utc_timestamp(6), settled_by = 'order.placed'
 where status = 0 and seq in";
 
@@ -29,7 +29,7 @@ pub(super) struct Event {
     _parts: [String; 4],
 }
 
-pub(super) async fn drain(pool: &MySqlPool, shards: &[ShardId], ending: Ending) -> Result<u64> {
+pub(super) async fn drain(pool: &MySqlPool, shards: &[ShardId], mode: SettleMode) -> Result<u64> {
     let read = vec![READ; shards.len()].join("\nunion all\n");
     let mut drained = 0;
     loop {
@@ -37,9 +37,9 @@ pub(super) async fn drain(pool: &MySqlPool, shards: &[ShardId], ending: Ending) 
         if page.is_empty() {
             return Ok(drained);
         }
-        let settle = match ending {
-            Ending::Delete => DELETE,
-            Ending::Mark => MARK,
+        let settle = match mode {
+            SettleMode::Delete => DELETE,
+            SettleMode::Mark => MARK,
         };
         let sql = AssertSqlSafe(format!("{settle} ({})", seqs(&page)));
         match sqlx::raw_sql(sql).execute(pool).await {

@@ -1,5 +1,7 @@
 //! What a person would write by hand: the limit that ours is measured against.
 
+#[macro_use]
+mod transaction;
 pub(crate) mod mysql;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
@@ -13,7 +15,7 @@ use pillarbox::{Envelope, EventId, Key, Outbox, OutboxTx, OwnerId, ShardId, Stor
 use crate::{
     Result,
     event::{KEYS, OrderPlaced},
-    round::Used,
+    measure::ResourceUse,
 };
 
 /// Rows of one page, and of one settle.
@@ -26,7 +28,7 @@ pub(crate) type Prefix = &'static str;
 /// The tables that ours works on.
 pub(crate) const OURS: Prefix = "";
 /// The tables that hand-written statements work on.
-pub(crate) const BARE: Prefix = "bare_";
+pub(crate) const BASELINE: Prefix = "baseline_";
 
 /// A database with an outbox in a place of its own, and the hand-written statements for it. Cheap
 /// to clone.
@@ -40,7 +42,7 @@ pub(crate) trait Database: Clone + Send + Sync + 'static {
     const CLAIMERS: &'static [usize];
 
     /// Whether transactions and claims can get in each other's way.
-    const HAS_RIVALS: bool;
+    const HAS_CONTENTION: bool;
 
     /// The server, in its own words.
     fn server(&self) -> &str;
@@ -49,7 +51,7 @@ pub(crate) trait Database: Clone + Send + Sync + 'static {
     fn store(&self, prefix: Prefix) -> Result<Arc<dyn Store>>;
 
     /// What the server has used so far.
-    fn used(&self) -> impl Future<Output = Result<Used>> + Send;
+    fn used(&self) -> impl Future<Output = Result<ResourceUse>> + Send;
 
     /// The same database with a pool of this many connections for stores and loops: each gets its
     /// statements planned once and for all.
@@ -62,7 +64,7 @@ pub(crate) trait Database: Clone + Send + Sync + 'static {
     fn load(&self, prefix: Prefix, load: Load) -> impl Future<Output = Result> + Send;
 
     /// Lets the database see what is in the table.
-    fn tidy(&self, prefix: Prefix) -> impl Future<Output = Result> + Send;
+    fn analyze_table(&self, prefix: Prefix) -> impl Future<Output = Result> + Send;
 
     /// How many rows have this status.
     fn count(&self, prefix: Prefix, status: i16) -> impl Future<Output = Result<u64>> + Send;
@@ -94,7 +96,7 @@ pub(crate) trait Database: Clone + Send + Sync + 'static {
     fn drain(
         &self,
         shards: Vec<ShardId>,
-        ending: Ending,
+        mode: SettleMode,
     ) -> impl Future<Output = Result<u64>> + Send;
 
     /// Claims a batch for an owner, the shards in this order, and deletes it; returns its size.
@@ -106,10 +108,12 @@ pub(crate) trait Database: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<u64>> + Send;
 
     /// Deletes every event, row by row.
-    fn delete(&self, prefix: Prefix) -> impl Future<Output = Result> + Send;
+    fn delete(&self, prefix: Prefix) -> impl Future<Output = Result> + Send {
+        async move { self.execute(&format!("delete from {prefix}outbox_event")).await }
+    }
 
     /// Holds a snapshot until it is dropped; `None` where that keeps no dead rows in the table.
-    fn hold(&self) -> impl Future<Output = Result<Option<Held>>> + Send;
+    fn hold_snapshot(&self) -> impl Future<Output = Result<Option<HeldSnapshot>>> + Send;
 
     /// The indexes of the table of events that can be dropped.
     fn indexes(&self, prefix: Prefix) -> impl Future<Output = Result<Vec<Index>>> + Send;
@@ -132,7 +136,7 @@ pub(crate) async fn fill_keys<D: Database>(
 ) -> Result {
     database.empty(prefix).await?;
     database.load(prefix, Load { first: 1, count, keys, status: 0 }).await?;
-    database.tidy(prefix).await
+    database.analyze_table(prefix).await
 }
 
 /// Emits an order with a transaction, ordered by itself or by nothing.
@@ -147,7 +151,7 @@ async fn emit_order<T: OpenTx>(tx: &mut OutboxTx<T>, order: i64, keyed: bool) ->
 }
 
 /// A snapshot held elsewhere.
-pub(crate) type Held = Box<dyn Any + Send>;
+pub(crate) type HeldSnapshot = Box<dyn Any + Send>;
 
 /// Events to add to a table.
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +178,7 @@ pub(crate) enum Emit {
     /// Through the library.
     Ours,
     /// By a hand-written INSERT into a table like ours.
-    Bare,
+    Baseline,
     /// By a hand-written INSERT into a table that has a primary key and no other index.
     Slim,
     /// Not at all.
@@ -183,12 +187,12 @@ pub(crate) enum Emit {
 
 /// What becomes of an event that was delivered.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Ending {
+pub(crate) enum SettleMode {
     Delete,
     Mark,
 }
 
-impl Ending {
+impl SettleMode {
     pub(crate) const fn verdict(self) -> Verdict {
         match self {
             Self::Delete => Verdict::Delete,

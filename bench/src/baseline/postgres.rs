@@ -12,8 +12,9 @@ use pillarbox::{EventId, Outbox, OwnerId, PostgresStore, ShardId, Store, TablePr
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::{AssertSqlSafe, PgPool, Row as _};
 
-use super::{BARE, Database, Emit, Ending, Held, Index, Load, Prefix};
-use crate::{Result, cpu, event::NOTE, round::Used};
+use super::{BASELINE, Database, Emit, HeldSnapshot, Index, Load, Prefix, SettleMode, emit_order};
+use crate::event::{NOTE, OrderPlaced};
+use crate::{Result, cpu, measure::ResourceUse, measure::now};
 
 /// Of the business transactions.
 const CONNECTIONS: u32 = 32;
@@ -70,7 +71,7 @@ pub(crate) struct PostgresBench {
     /// Of the store.
     work: PgPool,
     /// Of the loops that do by hand what the store does.
-    bare: PgPool,
+    baseline: PgPool,
     /// Reads the meters, so that it is not among what they measure.
     other: PgPool,
     schema: String,
@@ -86,13 +87,13 @@ impl PostgresBench {
         run(&other, &format!("create schema {schema}")).await?;
         let options = options.application_name(&schema).options([("search_path", &schema)]);
         let pool = pool(&options, CONNECTIONS).await?;
-        let (work, bare) = (pool.clone(), pool.clone());
+        let (work, baseline) = (pool.clone(), pool.clone());
         let server: String = sqlx::query_scalar("show server_version").fetch_one(&other).await?;
         let number = server.split(' ').next().unwrap_or_default();
         let server = format!("PostgreSQL {number}");
-        let bench = Self { pool, work, bare, other, schema, server, outbox: Outbox::new() };
+        let bench = Self { pool, work, baseline, other, schema, server, outbox: Outbox::new() };
         bench.store("")?.migrate().await?;
-        bench.store(BARE)?.migrate().await?;
+        bench.store(BASELINE)?.migrate().await?;
         sqlx::raw_sql(SLIM).execute(&bench.pool).await?;
         Ok(bench)
     }
@@ -105,7 +106,7 @@ impl PostgresBench {
     }
 
     /// What the whole server has used so far, with everybody it serves and all it does by itself.
-    pub(crate) async fn used_by_all(&self) -> Result<Used> {
+    pub(crate) async fn used_by_all(&self) -> Result<ResourceUse> {
         let row = sqlx::query(
             "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint as log_bytes,
                 pg_backend_pid() as pid",
@@ -116,7 +117,10 @@ impl PostgresBench {
         let pid: i32 = row.try_get("pid")?;
         let server = u32::try_from(pid).ok().and_then(cpu::parent_of);
         let server = server.filter(|pid| cpu::is_called(*pid, "postgres"));
-        Ok(Used { cpu: server.and_then(cpu::of_family), log_bytes: log_bytes.try_into().ok() })
+        Ok(ResourceUse {
+            cpu: server.and_then(cpu::of_family),
+            log_bytes: log_bytes.try_into().ok(),
+        })
     }
 
     /// What has been read of the events so far, as far as sessions have told the server.
@@ -145,7 +149,7 @@ impl Database for PostgresBench {
     const CONNECTIONS: &'static [usize] = &[8, 32];
     const READERS: &'static [usize] = &[1, 2];
     const CLAIMERS: &'static [usize] = &[1, 4];
-    const HAS_RIVALS: bool = true;
+    const HAS_CONTENTION: bool = true;
 
     fn server(&self) -> &str {
         &self.server
@@ -156,7 +160,7 @@ impl Database for PostgresBench {
         Ok(Arc::new(PostgresStore::new(self.work.clone()).prefix(prefix)))
     }
 
-    async fn used(&self) -> Result<Used> {
+    async fn used(&self) -> Result<ResourceUse> {
         let row = sqlx::query(
             "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint as log_bytes,
                 array(select pid from pg_stat_activity where application_name = $1) as pids",
@@ -167,7 +171,7 @@ impl Database for PostgresBench {
         let log_bytes: i64 = row.try_get("log_bytes")?;
         let pids: Vec<i32> = row.try_get("pids")?;
         let pids: Vec<u32> = pids.into_iter().filter_map(|pid| pid.try_into().ok()).collect();
-        Ok(Used { cpu: cpu::of(&pids), log_bytes: log_bytes.try_into().ok() })
+        Ok(ResourceUse { cpu: cpu::of(&pids), log_bytes: log_bytes.try_into().ok() })
     }
 
     async fn workers(&self, connections: usize) -> Result<Self> {
@@ -176,8 +180,8 @@ impl Database for PostgresBench {
         // A limit must not hang on luck: with arrays that it can see, the planner may scan the
         // table to delete a thousand rows of it.
         let generic = (*options).clone().options([("plan_cache_mode", "force_generic_plan")]);
-        let bare = pool(&generic, connections).await?;
-        Ok(Self { work, bare, ..self.clone() })
+        let baseline = pool(&generic, connections).await?;
+        Ok(Self { work, baseline, ..self.clone() })
     }
 
     async fn empty(&self, prefix: Prefix) -> Result {
@@ -188,46 +192,31 @@ impl Database for PostgresBench {
         self.load_note(prefix, load, NOTE).await
     }
 
-    async fn tidy(&self, prefix: Prefix) -> Result {
+    async fn analyze_table(&self, prefix: Prefix) -> Result {
         self.execute(&format!("vacuum (analyze) {prefix}outbox_event")).await
     }
 
     async fn count(&self, prefix: Prefix, status: i16) -> Result<u64> {
-        let sql = format!("select count(*) from {prefix}outbox_event where status = $1");
-        let count: i64 =
-            sqlx::query_scalar(AssertSqlSafe(sql)).bind(status).fetch_one(&self.pool).await?;
+        let sql = format!("select count(*) from {prefix}outbox_event where status = {status}");
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await?;
         Ok(count.try_into()?)
     }
 
     async fn clear(&self) -> Result {
-        self.execute("truncate business, slim_event, outbox_event, bare_outbox_event").await
+        self.execute("truncate business, slim_event, outbox_event, baseline_outbox_event").await
     }
 
-    async fn transact(&self, order: i64, emit: Emit) -> Result {
-        emit::transact(self, order, emit).await
-    }
+    transactions!();
 
-    async fn emit(&self, outbox: &Outbox, order: i64, keyed: bool) -> Result<(EventId, Instant)> {
-        emit::emit(self, outbox, order, keyed).await
-    }
-
-    async fn transact_many(&self, first: i64, count: u32, emit: Emit) -> Result {
-        emit::transact_many(self, first, count, emit).await
-    }
-
-    async fn drain(&self, shards: Vec<ShardId>, ending: Ending) -> Result<u64> {
-        drain::drain(&self.bare, &shards, ending).await
+    async fn drain(&self, shards: Vec<ShardId>, mode: SettleMode) -> Result<u64> {
+        drain::drain(&self.baseline, &shards, mode).await
     }
 
     async fn claim(&self, owner: &OwnerId, shards: &[ShardId], order: Order) -> Result<u64> {
-        claim::claim(&self.bare, owner, shards, order).await
+        claim::claim(&self.baseline, owner, shards, order).await
     }
 
-    async fn delete(&self, prefix: Prefix) -> Result {
-        self.execute(&format!("delete from {prefix}outbox_event")).await
-    }
-
-    async fn hold(&self) -> Result<Option<Held>> {
+    async fn hold_snapshot(&self) -> Result<Option<HeldSnapshot>> {
         let mut tx = self.pool.begin_with("begin isolation level repeatable read").await?;
         // The snapshot is taken by the first statement.
         sqlx::query("select 1").execute(&mut *tx).await?;

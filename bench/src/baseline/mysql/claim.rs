@@ -4,13 +4,13 @@ use pillarbox::{OwnerId, ShardId, store::Order};
 use sqlx::{AssertSqlSafe, MySqlPool};
 
 use super::drain::{Event, seqs};
-use crate::{Result, bare::BATCH, round::is_deadlock};
+use crate::{Result, baseline::BATCH, measure::is_deadlock};
 
 /// In the order of the index, so that no more rows are locked than are wanted; `{which}` narrows
 /// them down.
 const PICK: &str = "
 select e.seq, e.event_id, e.event_type, e.aggregate_id, e.payload
-from bare_outbox_event e force index (bare_outbox_event_ready)
+from baseline_outbox_event e force index (baseline_outbox_event_ready)
 where e.status = 0 and e.pending_shard = ? and (e.locked_until is null or e.locked_until < utc_timestamp(6)) {which}
 order by e.moment, e.seq
 limit ?
@@ -18,15 +18,15 @@ for update skip locked";
 
 /// The way one writes it at first: no older row of the key waits.
 const HEADS: &str = "and not exists (
-    select 1 from bare_outbox_event o force index (bare_outbox_event_key)
+    select 1 from baseline_outbox_event o force index (baseline_outbox_event_key)
     where o.status = 0 and o.shard = e.shard and o.pending_key = e.ordering_key
       and o.seq < e.seq)";
 
 const LEASE: &str = "
-update bare_outbox_event
+update baseline_outbox_event
 set locked_until = utc_timestamp(6) + interval 1 minute, lock_token = lock_token + 1";
 
-const DELETE: &str = "delete from bare_outbox_event where status = 0";
+const DELETE: &str = "delete from baseline_outbox_event where status = 0";
 
 /// Takes of the first shard that has something. Claims by hand deadlock with each other when they
 /// ask for heads; the loser takes nothing this time.

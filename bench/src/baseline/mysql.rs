@@ -12,8 +12,11 @@ use pillarbox::{EventId, MysqlStore, Outbox, OwnerId, ShardId, Store, TablePrefi
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, Executor as _, MySqlPool, Row as _};
 
-use super::{BARE, Database, Emit, Ending, Held, Index, Load, OURS, Prefix};
-use crate::{Result, cpu, event::NOTE, round::Used};
+use super::{
+    BASELINE, Database, Emit, HeldSnapshot, Index, Load, OURS, Prefix, SettleMode, emit_order,
+};
+use crate::event::{NOTE, OrderPlaced};
+use crate::{Result, cpu, measure::ResourceUse, measure::now};
 
 /// Of the business transactions.
 const CONNECTIONS: u32 = 32;
@@ -86,7 +89,7 @@ impl MysqlBench {
         let (work, server) = (pool.clone(), server(&version));
         let bench = Self { pool, work, name, server, process, outbox: Outbox::new() };
         bench.store(OURS)?.migrate().await?;
-        bench.store(BARE)?.migrate().await?;
+        bench.store(BASELINE)?.migrate().await?;
         bench.execute(NUMBERS).await?;
         bench.execute(SLIM).await?;
         Ok(bench)
@@ -104,7 +107,7 @@ impl Database for MysqlBench {
     const CONNECTIONS: &'static [usize] = &[8, 32];
     const READERS: &'static [usize] = &[1, 2];
     const CLAIMERS: &'static [usize] = &[1, 4];
-    const HAS_RIVALS: bool = true;
+    const HAS_CONTENTION: bool = true;
 
     fn server(&self) -> &str {
         &self.server
@@ -115,12 +118,12 @@ impl Database for MysqlBench {
         Ok(Arc::new(MysqlStore::new(self.work.clone()).prefix(prefix)))
     }
 
-    async fn used(&self) -> Result<Used> {
+    async fn used(&self) -> Result<ResourceUse> {
         let sql = "show global status like 'Innodb_os_log_written'";
         let row = sqlx::raw_sql(sql).fetch_one(&self.pool).await?;
         let log_bytes: String = row.try_get(1)?;
         let cpu = if self.process.is_empty() { None } else { cpu::of(&self.process) };
-        Ok(Used { cpu, log_bytes: log_bytes.parse().ok() })
+        Ok(ResourceUse { cpu, log_bytes: log_bytes.parse().ok() })
     }
 
     async fn workers(&self, connections: usize) -> Result<Self> {
@@ -162,49 +165,34 @@ impl Database for MysqlBench {
         Ok(())
     }
 
-    async fn tidy(&self, prefix: Prefix) -> Result {
+    async fn analyze_table(&self, prefix: Prefix) -> Result {
         self.execute(&format!("analyze table {prefix}outbox_event")).await
     }
 
     async fn count(&self, prefix: Prefix, status: i16) -> Result<u64> {
-        let sql = format!("select count(*) from {prefix}outbox_event where status = ?");
-        let count: i64 =
-            sqlx::query_scalar(AssertSqlSafe(sql)).bind(status).fetch_one(&self.pool).await?;
+        let sql = format!("select count(*) from {prefix}outbox_event where status = {status}");
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await?;
         Ok(count.try_into()?)
     }
 
     async fn clear(&self) -> Result {
-        for table in ["business", "slim_event", "outbox_event", "bare_outbox_event"] {
+        for table in ["business", "slim_event", "outbox_event", "baseline_outbox_event"] {
             self.execute(&format!("truncate table {table}")).await?;
         }
         Ok(())
     }
 
-    async fn transact(&self, order: i64, emit: Emit) -> Result {
-        emit::transact(self, order, emit).await
-    }
+    transactions!();
 
-    async fn emit(&self, outbox: &Outbox, order: i64, keyed: bool) -> Result<(EventId, Instant)> {
-        emit::emit(self, outbox, order, keyed).await
-    }
-
-    async fn transact_many(&self, first: i64, count: u32, emit: Emit) -> Result {
-        emit::transact_many(self, first, count, emit).await
-    }
-
-    async fn drain(&self, shards: Vec<ShardId>, ending: Ending) -> Result<u64> {
-        drain::drain(&self.work, &shards, ending).await
+    async fn drain(&self, shards: Vec<ShardId>, mode: SettleMode) -> Result<u64> {
+        drain::drain(&self.work, &shards, mode).await
     }
 
     async fn claim(&self, owner: &OwnerId, shards: &[ShardId], order: Order) -> Result<u64> {
         claim::claim(&self.work, owner, shards, order).await
     }
 
-    async fn delete(&self, prefix: Prefix) -> Result {
-        self.execute(&format!("delete from {prefix}outbox_event")).await
-    }
-
-    async fn hold(&self) -> Result<Option<Held>> {
+    async fn hold_snapshot(&self) -> Result<Option<HeldSnapshot>> {
         let tx = self.pool.begin_with("start transaction with consistent snapshot").await?;
         Ok(Some(Box::new(tx)))
     }

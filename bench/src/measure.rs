@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::{Result, bare::Database, cpu, memory};
+use crate::{Result, baseline::Database, cpu, memory};
 
 /// What one round of one way came to.
 #[derive(Clone, Copy, Debug)]
@@ -76,12 +76,12 @@ impl Sample {
 
 /// What a server has used so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Used {
+pub(crate) struct ResourceUse {
     pub(crate) cpu: Option<Duration>,
     pub(crate) log_bytes: Option<u64>,
 }
 
-impl Used {
+impl ResourceUse {
     pub(crate) fn since(self, before: Self) -> Self {
         let log_bytes = self.log_bytes.zip(before.log_bytes).map(|(after, before)| after - before);
         Self { cpu: since(self.cpu, before.cpu), log_bytes }
@@ -98,7 +98,7 @@ pub(crate) async fn measure<D: Database>(
 
 /// The same, by meters of another kind.
 pub(crate) async fn metered(
-    read: impl AsyncFn() -> Result<Used>,
+    read: impl AsyncFn() -> Result<ResourceUse>,
     work: impl Future<Output = Result<u64>>,
 ) -> Result<Sample> {
     let (used, own) = (read().await?, cpu::own());
@@ -170,7 +170,7 @@ where
 
 /// Does the work in each way, forwards and backwards by turns, so that a drift of the machine
 /// meets all of them; the first round warms up and does not count.
-pub(crate) async fn by_turns<W: Copy>(
+pub(crate) async fn alternate<W: Copy>(
     rounds: usize,
     ways: &[W],
     mut work: impl AsyncFnMut(W) -> Result<Sample>,
