@@ -155,7 +155,7 @@ async fn start(
     if mode == SettleMode::Delete {
         settings.retention_done = Duration::ZERO;
     }
-    let relay = Relay::shared(Arc::clone(store), listeners(heard)).settings(settings);
+    let relay = Relay::new(Arc::clone(store), listeners(heard)).settings(settings);
     Ok(relay.spawn().await?)
 }
 

@@ -79,7 +79,7 @@ pub(crate) async fn start(
     let recorder = RecordingListener::new(log, bank, config)?;
     loop {
         let seen = Arc::clone(log);
-        let mut relay = Relay::shared(Arc::clone(store), listeners(&recorder, config.disturbance))
+        let mut relay = Relay::new(Arc::clone(store), listeners(&recorder, config.disturbance))
             .settings(config.settings.clone())
             .retry(Backoff::new(2 * AGAIN, Duration::from_millis(config.backoff)))
             .observer(move |relay_event: &RelayEvent<'_>| see(&seen, relay_event));

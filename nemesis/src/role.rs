@@ -105,7 +105,7 @@ async fn stop_under_load(config: ProcessConfig) -> Result {
 
 async fn replay(config: &ProcessConfig) -> Result {
     let (store, _) = attached(&config.url).await?;
-    Admin::shared(store).operate_matching(Action::Replay, Filter::default()).run().await?;
+    Admin::new(store).operate_matching(Action::Replay, Filter::default()).run().await?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use pillarbox::WriterOnly;
+use pillarbox::Relay;
 use sqlx::{AssertSqlSafe, PgPool};
 
 use super::field::{Field, Filled};
@@ -103,7 +103,7 @@ impl turns::Way for Way {
 /// With the bell that tells relays of other processes, as peers tell theirs.
 async fn ours(database: &PostgresBench, slice: Duration) -> Result<Sample> {
     database.clear().await?;
-    let writer = WriterOnly::shared(database.store(OURS)?);
+    let writer = Relay::writer_only(database.store(OURS)?);
     let outbox = writer.outbox();
     let writer = writer.spawn().await?;
     let (clone, next) = (database.clone(), Arc::new(AtomicI64::new(0)));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use pillarbox::{Cx, Envelope, EventId, Failure, Listeners, Outbox};
-use pillarbox::{Relay, RelayHandle, RelaySettings, WriterHandle, WriterOnly};
+use pillarbox::{Relay, RelayHandle, RelaySettings, WriterHandle};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -158,8 +158,8 @@ impl Through {
             async move { told.map_err(Failure::retry) }
         });
         let settings = RelaySettings { retention_done: Duration::ZERO, ..settings };
-        let relay = Relay::shared(database.store(OURS)?, listeners).settings(settings);
-        let writer = WriterOnly::shared(database.store(OURS)?);
+        let relay = Relay::new(database.store(OURS)?, listeners).settings(settings);
+        let writer = Relay::writer_only(database.store(OURS)?);
         let (outbox, keyed) = match path {
             Path::Here { keyed } => (relay.outbox(), keyed),
             Path::Elsewhere => (writer.outbox(), true),

@@ -73,7 +73,7 @@ async fn ours<D: Database>(
         async move { told.map_err(Failure::retry) }
     });
     let settings = RelaySettings { retention_done: Duration::ZERO, ..RelaySettings::default() };
-    let relay = Relay::shared(database.store(OURS)?, listeners).settings(settings);
+    let relay = Relay::new(database.store(OURS)?, listeners).settings(settings);
     let outbox = relay.outbox();
     let handle = relay.spawn().await?;
     let (clone, next) = (database.clone(), Arc::clone(next));

@@ -24,7 +24,7 @@
 //! }
 //!
 //! fn relay(store: Arc<dyn Store>, mail: impl Listener<OrderPlaced>) -> Relay {
-//!     Relay::shared(store, Listeners::new().on(mail))
+//!     Relay::new(store, Listeners::new().on(mail))
 //! }
 //!
 //! // The test; `#[tokio::test]` is enough of a runtime.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use pillarbox::store::{
-    AcquireShards, Budget, DeliveryMode, Join, Lease, OwnedShard, Pending, Purge, Read, Settle,
-    Settlement, ShardRead,
+    AcquireShards, Budget, DeliveryMode, Join, Lease, OwnedShard, Pending, Purge, Read,
+    Schema as _, Settle, Settlement, ShardRead,
 };
 use pillarbox::tx::{Insert, Tx as _};
 use pillarbox::{

@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Budget, Filter, Lease, List, Read, Renewal, ShardRead};
+use pillarbox::store::{
+    Budget, Events as _, Filter, Lease, List, Ownership as _, Read, Renewal, Schema as _, ShardRead,
+};
 use pillarbox::{
     Envelope, ErrorKind, Inbox, Key, Outbox, OwnerId, PayloadHash, PostgresStore, Result, Seq,
-    ShardId, Store, TablePrefix,
+    ShardId, TablePrefix,
 };
 use pillarbox_testkit::{Backend, PostgresBackend, run};
 use sqlx::PgPool;

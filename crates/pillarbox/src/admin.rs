@@ -8,7 +8,7 @@ pub use self::bulk::{BulkOperation, Progress};
 use crate::error::Result;
 use crate::id::EventId;
 use crate::store::{
-    Action, AuditEntry, DeadLetter, Filter, List, MAX_BATCH, Operated, Operation, Store,
+    self, Action, AuditEntry, DeadLetter, Filter, List, MAX_BATCH, Operated, Operation, Store,
     StoredEvent, Target,
 };
 
@@ -45,12 +45,7 @@ pub struct Admin {
 impl Admin {
     /// The operator's hand on this store.
     pub fn new(store: impl Store) -> Self {
-        Self::shared(Arc::new(store))
-    }
-
-    /// The same, on a store that is shared already, such as `connect` gives.
-    pub fn shared(store: Arc<dyn Store>) -> Self {
-        Self { store }
+        Self { store: store::share(store) }
     }
 
     /// A page of dead letters and held events, without their payloads.

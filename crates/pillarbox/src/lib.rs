@@ -26,6 +26,7 @@ mod pooled;
 mod relay;
 mod retry;
 pub mod scheduler;
+mod status;
 pub mod store;
 mod sync;
 mod table;

@@ -42,7 +42,7 @@ use crate::wake::Wake;
 /// let mut tx = outbox.begin(&store).await?;
 /// let id = tx.emit(&OrderPlaced { order_id: 7 }).await?;
 /// tx.commit().await?;
-/// # use pillarbox::Store;
+/// # use pillarbox::store::Operations as _;
 /// # assert!(id.is_some() && store.event(&id.unwrap()).await?.is_some());
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;

@@ -70,7 +70,7 @@ use crate::local_queue::{LocalQueue, LocalReceiver, LocalRelay, OwnedShards};
 use crate::outbox::Outbox;
 use crate::retry::{Backoff, Judge, OnDone, RetryPolicy};
 use crate::scheduler::Scheduler;
-use crate::store::{ClaimMode, OutboxConfig, Store};
+use crate::store::{self, ClaimMode, OutboxConfig, Store};
 use crate::telemetry::{Observer, Observers, RelayEvent};
 use crate::wake::Wake;
 
@@ -124,13 +124,8 @@ pub struct Relay {
 impl Relay {
     /// A relay that reads from this store and tells these listeners.
     pub fn new(store: impl Store, listeners: Listeners) -> Self {
-        Self::shared(Arc::new(store), listeners)
-    }
-
-    /// The same, on a store that is shared already, such as `connect` gives.
-    pub fn shared(store: Arc<dyn Store>, listeners: Listeners) -> Self {
         Self {
-            store,
+            store: store::share(store),
             listeners,
             layers: Layers::default(),
             settings: Settings::default(),

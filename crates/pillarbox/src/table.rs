@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::error::{Error, Result};
+use crate::status::Status;
 
 /// What the tables' names begin with: `billing_` gives `billing_outbox_event`.
 ///
@@ -92,14 +93,18 @@ impl Tables {
         &self.prefix
     }
 
-    /// The template with the prefix in place of every `{p}`.
+    /// The template with the prefix in place of every `{p}`, and the code of a status in place of its
+    /// name: `status = {waiting}`.
     pub fn render(&self, template: &'static str) -> Arc<str> {
         let known = self.rendered.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(sql) = known.get(template) {
             return Arc::clone(sql);
         }
         drop(known);
-        let sql = template.replace("{p}", self.prefix.as_str()).replace("{now}", self.now);
+        let mut sql = template.replace("{p}", self.prefix.as_str()).replace("{now}", self.now);
+        for (name, status) in Status::NAMED {
+            sql = sql.replace(name, &status.code().to_string());
+        }
         let sql: Arc<str> = sql.into();
         let mut known = self.rendered.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.entry(template).or_insert(sql))

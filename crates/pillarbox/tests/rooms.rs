@@ -12,6 +12,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("error", 0),
     ("clock", 0),
     ("id", 0),
+    ("status", 0),
     ("table", 0),
     ("verdict", 0),
     ("event", 0),

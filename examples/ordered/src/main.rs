@@ -6,9 +6,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pillarbox::store::{Action, Filter};
+use pillarbox::store::{Action, Filter, Schema as _};
 use pillarbox::telemetry::{Probe, RelayEvent};
-use pillarbox::{Admin, Cx, Event, Failure, Listeners, Relay, RelaySettings, SqliteStore, Store};
+use pillarbox::{Admin, Cx, Event, Failure, Listeners, Relay, RelaySettings, SqliteStore};
 use serde::{Deserialize, Serialize};
 
 /// The id of its aggregate is what an event is ordered by.

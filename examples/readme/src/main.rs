@@ -1,4 +1,5 @@
-use pillarbox::{Cx, Event, Failure, Listeners, Relay, SqliteStore, Store};
+use pillarbox::store::Schema as _;
+use pillarbox::{Cx, Event, Failure, Listeners, Relay, SqliteStore};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, Event)]

@@ -5,11 +5,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{num::NonZeroU32, time::Duration};
 
-use pillarbox::store::{Action, Filter, List};
+use pillarbox::store::{Action, Filter, List, Schema as _};
 use pillarbox::telemetry::{Probe, RelayEvent};
-use pillarbox::{
-    Admin, Backoff, Cx, Event, Failure, Listeners, Relay, RelaySettings, SqliteStore, Store,
-};
+use pillarbox::{Admin, Backoff, Cx, Event, Failure, Listeners, Relay, RelaySettings, SqliteStore};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Event)]

@@ -5,8 +5,9 @@
 
 mod billing;
 
+use pillarbox::store::Schema as _;
 use pillarbox::telemetry::{Probe, RelayEvent};
-use pillarbox::{Cx, Event, Failure, Inbox, Listeners, Relay, SqliteStore, Store};
+use pillarbox::{Cx, Event, Failure, Inbox, Listeners, Relay, SqliteStore};
 use serde::{Deserialize, Serialize};
 
 use crate::billing::{Billing, InvoiceWritten};

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use pillarbox::store::{Cursor, DeadLetter, Direction, Filter, List, Status};
-use pillarbox::{ErrorKind, Seq, Store as _, Timestamp};
+use pillarbox::store::{Cursor, DeadLetter, Direction, Filter, List, Operations as _, Status};
+use pillarbox::{ErrorKind, Seq, Timestamp};
 
 use crate::field::{Fields, joined};
 use letters::{Letters, at_once};

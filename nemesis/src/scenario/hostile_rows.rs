@@ -255,7 +255,7 @@ async fn settled(env: &Environment) -> Result<Vec<RowCount>> {
 
 /// Lets every held key go on, and counts the rows that are held or behind them nevertheless.
 async fn skip(env: &Environment) -> Result<i64> {
-    let admin = Admin::shared(env.deployment.store.clone());
+    let admin = Admin::new(env.deployment.store.clone());
     let _ = admin.operate_matching(Action::Skip, Filter::default()).run().await?;
     let stuck = async || -> Result<i64> {
         let row_counts = env.deployment.bank.row_counts().await?;

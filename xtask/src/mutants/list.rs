@@ -90,8 +90,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "purge-of-what-waits",
         what: "purges by age alone, including pending events",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/postgres/sql/admin.rs",
-            from: "pub(in super::super) const PURGE_DONE: &str = purge_final!(\"1\", \"(1)\");",
+            file: "crates/pillarbox/src/store/postgres/sql/operations.rs",
+            from: "pub(in super::super) const PURGE_DONE: &str = purge_final!(\"{done}\", \"({done})\");",
             to: "pub(in super::super) const PURGE_DONE: &str = \"
 delete from {p}outbox_event
 where ctid = any(array(
@@ -146,7 +146,7 @@ where ctid = any(array(
         name: "tenant-is-lost",
         what: "drops the tenant of events read from the table",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/postgres/read.rs",
+            file: "crates/pillarbox/src/store/postgres/row.rs",
             from: "tenant_id: self.next()?,",
             to: "tenant_id: self.next::<Option<String>>()?.filter(String::is_empty),",
         }],
@@ -177,21 +177,21 @@ where ctid = any(array(
         what: "renews a lease by the relay's own clock",
         edits: &[
             Edit {
-                file: "crates/pillarbox/src/store/postgres/sql.rs",
+                file: "crates/pillarbox/src/store/postgres/sql/ownership.rs",
                 from: "set lease_until = clock_timestamp() + $2",
                 to: "set lease_until = to_timestamp(0) + $2",
             },
             Edit {
-                file: "crates/pillarbox/src/store/postgres/lease.rs",
-                from: "let renewed = sqlx::query(store.sql(sql::RENEW))
-        .persistent(store.named)
-        .bind(lease.owner.as_str())
-        .bind(micros(lease.length))",
+                file: "crates/pillarbox/src/store/postgres/ownership.rs",
+                from: "let query = self
+            .query(sql::RENEW)
+            .bind(lease.owner.as_str())
+            .bind(micros(lease.length))",
                 to: "let now = crate::clock::Clock::now(&crate::clock::SystemClock).unix_micros();
-    let renewed = sqlx::query(store.sql(sql::RENEW))
-        .persistent(store.named)
-        .bind(lease.owner.as_str())
-        .bind(micros(lease.length) + now)",
+        let query = self
+            .query(sql::RENEW)
+            .bind(lease.owner.as_str())
+            .bind(micros(lease.length) + now)",
             },
         ],
         catch: COMBINED_FAULTS,
@@ -230,7 +230,7 @@ where ctid = any(array(
         name: "late-commits-are-passed",
         what: "reports no pending predecessors below the cursor",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/postgres/read.rs",
+            file: "crates/pillarbox/src/store/postgres/row.rs",
             from: "_ => Predecessor::Unread,",
             to: "_ => Predecessor::Nothing,",
         }],
@@ -270,9 +270,9 @@ where ctid = any(array(
         name: "due-rows-stay-waiting",
         what: "does not promote a row that is due",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/postgres/sql/due.rs",
-            from: "set status = 0",
-            to: "set status = 2",
+            file: "crates/pillarbox/src/store/postgres/sql/events.rs",
+            from: "set status = {new}",
+            to: "set status = {waiting}",
         }],
         catch: Catch::Tests("store::postgres::promote"),
     },

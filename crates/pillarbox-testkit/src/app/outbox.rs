@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use pillarbox::store::{Pending, RowLease, StoredEvent};
+use pillarbox::store::{Events as _, Operations as _, Pending, RowLease, Schema as _, StoredEvent};
 use pillarbox::{Envelope, Event, Hook, MemoryStore, Outbox, Relay, Seq, Store};
 
 use super::{TestRelay, decode, queue};

@@ -42,7 +42,7 @@ const MOST: usize = 10_000;
 /// let (app, mail) = (TestOutbox::new(), RecordingListener::new());
 /// let listeners = mail.clone();
 /// let relay = app.relay(move |store| {
-///     Relay::shared(store, Listeners::new().on::<OrderPlaced>(listeners.clone()))
+///     Relay::new(store, Listeners::new().on::<OrderPlaced>(listeners.clone()))
 /// });
 /// mail.refuse(Refusal::retry("the mail server is away"));
 ///

@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{num::NonZeroU32, time::Duration};
 
 use futures_util::FutureExt as _;
-use pillarbox::store::{List, Operation};
+use pillarbox::store::{List, Operation, Statistics as _};
 use pillarbox::telemetry::RelayEvent;
 use pillarbox::{
-    Admin, Clock, Cx, Envelope, Event, Failure, Key, Listeners, Outbox, Relay, RelaySettings, Store,
+    Admin, Clock, Cx, Envelope, Event, Failure, Key, Listeners, Outbox, Relay, RelaySettings,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ fn fixture_with(settings: RelaySettings) -> (TestOutbox, RecordingListener, Test
     let heard = listener.clone();
     let relay = app.relay(move |store| {
         let listeners = Listeners::new().on::<OrderPlaced>(heard.clone());
-        Relay::shared(store, listeners).settings(settings.clone())
+        Relay::new(store, listeners).settings(settings.clone())
     });
     (app, listener, relay)
 }
@@ -289,7 +289,7 @@ async fn what_a_listener_emits_is_delivered_too() {
     let relay = app.relay(move |store| {
         let app = handler.clone();
         let want_mail = move |order: OrderPlaced, _: Cx| tell(app.clone(), order);
-        Relay::shared(store, Listeners::new().on(want_mail).on::<MailWanted>(heard.clone()))
+        Relay::new(store, Listeners::new().on(want_mail).on::<MailWanted>(heard.clone()))
     });
     commit(&app, [order(7, 1)]).await;
 

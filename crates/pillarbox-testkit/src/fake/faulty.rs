@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use pillarbox::store::{
-    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
-    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
-    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Starts, Stats, StoredEvent,
+    AcquireShards, AuditEntry, Breakdown, Claim, Claims, DeadLetter, DeliveryMode, Due, Events,
+    Filter, Heads, Join, Lease, List, Member, Notifications, Operated, Operation, Operations,
+    OutboxConfig, OwnedShard, Ownership, Pending, Promote, Purge, Read, ReadHeads, ReadKeys,
+    RenewRows, Renewal, RowLease, Schema, Settle, SettleRows, Settled, Starts, Statistics, Stats,
+    StoredEvent,
 };
 use pillarbox::{
     Error, ErrorKind, EventId, OwnerId, Result, Seq, ShardId, Store, TablePrefix, Token,
@@ -20,8 +21,8 @@ use super::step::{Gates, Side, Step};
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use pillarbox::store::{Budget, Read};
-/// use pillarbox::{MemoryStore, Store};
+/// use pillarbox::MemoryStore;
+/// use pillarbox::store::{Budget, Events, Read};
 /// use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -131,8 +132,8 @@ impl FaultyStore {
     /// # Examples
     /// ```
     /// use std::sync::Arc;
-    /// use pillarbox::store::{Budget, Read};
-    /// use pillarbox::{MemoryStore, Store};
+    /// use pillarbox::MemoryStore;
+    /// use pillarbox::store::{Budget, Events, Read};
     /// use pillarbox_testkit::fake::{Call, FaultyStore, Side};
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -191,7 +192,7 @@ impl FaultyStore {
 }
 
 #[pillarbox::store::async_trait]
-impl Store for FaultyStore {
+impl Schema for FaultyStore {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -219,7 +220,10 @@ impl Store for FaultyStore {
     async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         self.inner.configure(mode).await
     }
+}
 
+#[pillarbox::store::async_trait]
+impl Ownership for FaultyStore {
     async fn join(&self, join: &Join) -> Result<()> {
         self.pass(Call::Join, self.inner.join(join)).await
     }
@@ -243,7 +247,10 @@ impl Store for FaultyStore {
     async fn leave(&self, owner: &OwnerId) -> Result<()> {
         self.inner.leave(owner).await
     }
+}
 
+#[pillarbox::store::async_trait]
+impl Events for FaultyStore {
     async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
         self.pass(Call::Read, self.inner.read(read)).await.map(|rows| self.show(rows))
     }
@@ -270,6 +277,21 @@ impl Store for FaultyStore {
         self.pass(Call::Settle, self.inner.settle(settle)).await
     }
 
+    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
+        self.inner.locked(rows).await
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
+        self.inner.subscribe().await
+    }
+
+    async fn notify(&self) -> Result<()> {
+        self.pass(Call::Notify, self.inner.notify()).await
+    }
+}
+
+#[pillarbox::store::async_trait]
+impl Claims for FaultyStore {
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
         let rows = self.pass(Call::Read, self.inner.claim(claim)).await?;
         self.watch.0.iter().for_each(|watch| rows.iter().for_each(|row| watch(row)));
@@ -292,26 +314,17 @@ impl Store for FaultyStore {
         self.pass(Call::RecordStarts, self.inner.record_starts(starts)).await
     }
 
-    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
-        self.inner.locked(rows).await
+    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
+        self.pass(Call::Settle, self.inner.settle_rows(settle)).await
     }
 
     async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
         self.inner.count_due(shards).await
     }
+}
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
-        self.inner.subscribe().await
-    }
-
-    async fn notify(&self) -> Result<()> {
-        self.pass(Call::Notify, self.inner.notify()).await
-    }
-
-    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
-        self.pass(Call::Settle, self.inner.settle_rows(settle)).await
-    }
-
+#[pillarbox::store::async_trait]
+impl Operations for FaultyStore {
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
         self.inner.dead_letters(list).await
     }
@@ -332,15 +345,18 @@ impl Store for FaultyStore {
         self.inner.purge(purge).await
     }
 
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        self.inner.event(id).await
+    }
+}
+
+#[pillarbox::store::async_trait]
+impl Statistics for FaultyStore {
     async fn stats(&self) -> Result<Stats> {
         self.inner.stats().await
     }
 
     async fn breakdown(&self) -> Result<Breakdown> {
         self.inner.breakdown().await
-    }
-
-    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
-        self.inner.event(id).await
     }
 }

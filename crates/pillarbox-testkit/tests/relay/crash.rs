@@ -67,7 +67,7 @@ impl Poison {
 
     async fn kill_a_relay_on(&self, store: Arc<dyn Store>, place: &Place, ids: &[EventId]) {
         let (listeners, _hears) = self.listeners();
-        let relay = Relay::shared(store, listeners).settings(self.settings.clone());
+        let relay = Relay::new(store, listeners).settings(self.settings.clone());
         let running = tokio::spawn(relay.run_until(std::future::pending()));
         tokio::time::timeout(LONGEST, self.begun.notified()).await.unwrap();
         running.abort();

@@ -1,6 +1,5 @@
 //! The database goes wrong under a relay.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{Backoff, ErrorKind, Listeners, Outbox, Relay, RelaySettings};
@@ -113,5 +112,5 @@ fn relay(store: &FaultyStore, listeners: Listeners) -> Relay {
     let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(5));
     let (lease, delivery_timeout) = (Duration::from_secs(3), Duration::from_secs(2));
     let settings = RelaySettings { lease, delivery_timeout, ..quick() };
-    Relay::shared(Arc::new(store.clone()), listeners).settings(settings).retry(backoff)
+    Relay::new(store.clone(), listeners).settings(settings).retry(backoff)
 }

@@ -301,7 +301,7 @@ pub(crate) fn quick() -> RelaySettings {
 
 pub(crate) fn relay(place: &Place, listeners: Listeners) -> Relay {
     let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(5));
-    Relay::shared(place.store(), listeners).settings(quick()).retry(backoff)
+    Relay::new(place.store(), listeners).settings(quick()).retry(backoff)
 }
 
 /// Hears every event; fails those it was told to fail, as often as it was told.

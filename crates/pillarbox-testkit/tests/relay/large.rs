@@ -98,7 +98,7 @@ async fn drain(place: &Place, settings: RelaySettings) {
     let store = FaultyStore::new(place.store()).watched(move |row| watch.read(row));
     let (listeners, mut hears) = held.listeners();
 
-    let relay = Relay::shared(Arc::new(store), listeners).settings(settings);
+    let relay = Relay::new(store, listeners).settings(settings);
     let handle = relay.spawn().await.unwrap();
     let heard = hear_all(&mut hears).await;
     handle.stop().await.unwrap();
@@ -151,7 +151,7 @@ pub(crate) async fn oversized_rows_are_dead_with_their_size(place: &Place) {
     place.commit(&Outbox::new(), vec![keyed("k", 7)]).await;
     let (listeners, mut hears) = Held::default().listeners();
 
-    let relay = Relay::shared(place.store(), listeners).settings(quick());
+    let relay = Relay::new(place.store(), listeners).settings(quick());
     let handle = relay.spawn().await.unwrap();
 
     assert_eq!(next(&mut hears, 1).await, [7]);

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use pillarbox::store::{ClaimMode, Status};
+use pillarbox::store::{ClaimMode, Statistics as _, Status};
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::tx::{Insert, LocalLease};
-use pillarbox::{Envelope, Hook, Outbox, OwnerId, Relay, RelaySettings, Store as _, Tables};
+use pillarbox::{Envelope, Hook, Outbox, OwnerId, Relay, RelaySettings, Tables};
 use pillarbox_testkit::fake::{Call, FaultyStore, Side};
 use tokio::sync::{mpsc, oneshot};
 

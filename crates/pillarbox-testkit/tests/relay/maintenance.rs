@@ -96,7 +96,7 @@ pub(crate) async fn a_purge_goes_batch_by_batch_to_its_end(place: &Place) {
     let purge_batch = 10.try_into().unwrap();
     let settings =
         RelaySettings { retention_done: MOMENT, purge_batch, ..RelaySettings::default() };
-    let maintenance = Maintenance::shared(place.store()).settings(settings).clock(clock.clone());
+    let maintenance = Maintenance::new(place.store()).settings(settings).clock(clock.clone());
     let mut scheduler = maintenance.observer(probe.clone()).tick().unwrap();
 
     // By the database's clock, every row is past its retention then.
@@ -131,7 +131,7 @@ pub(crate) async fn without_a_relay_upkeep_purges_by_age_alone(place: &Place) {
     store.configure(&nobody).await.unwrap();
     let clock = ManualClock::new();
     let old = RelaySettings { retention_done: MOMENT, ..RelaySettings::default() };
-    let maintenance = Maintenance::shared(place.store()).settings(old).clock(clock.clone());
+    let maintenance = Maintenance::new(place.store()).settings(old).clock(clock.clone());
     let mut scheduler = maintenance.tick().unwrap();
 
     wait_for(async || {
@@ -142,7 +142,7 @@ pub(crate) async fn without_a_relay_upkeep_purges_by_age_alone(place: &Place) {
     .await;
 
     let hasty = RelaySettings { retention_done: Duration::ZERO, ..RelaySettings::default() };
-    let mut scheduler = Maintenance::shared(place.store()).settings(hasty).tick().unwrap();
+    let mut scheduler = Maintenance::new(place.store()).settings(hasty).tick().unwrap();
     assert_eq!(scheduler.run_due().await.unwrap_err().kind(), ErrorKind::Configuration);
 }
 
@@ -214,7 +214,7 @@ pub(crate) async fn retentions_that_keep_nothing_are_refused(place: &Place) {
     let settings = RelaySettings { retention_dead: Duration::ZERO, ..quick() };
 
     let refused = relay(place, Listeners::new()).settings(settings.clone()).spawn().await;
-    let by_hand = Maintenance::shared(place.store()).settings(settings).tick();
+    let by_hand = Maintenance::new(place.store()).settings(settings).tick();
 
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Configuration);
     assert_eq!(by_hand.unwrap_err().kind(), ErrorKind::Configuration);

@@ -1,8 +1,8 @@
 //! Wakes across processes, where the database can tell.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use pillarbox::{RelayHandle, RelaySettings, WriterOnly};
+use pillarbox::{Relay, RelayHandle, RelaySettings};
 use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -46,7 +46,7 @@ pub(crate) async fn a_transaction_of_the_callers_own_is_looked_for(place: &Place
 pub(crate) async fn a_process_that_only_writes_is_heard(place: &Place) {
     let Place::Postgres(_) = place else { return };
     let (handle, mut hears) = never_looks(place).await;
-    let writer = WriterOnly::shared(place.store());
+    let writer = Relay::writer_only(place.store());
     let outbox = writer.outbox();
     let writer = writer.spawn().await.unwrap();
 
@@ -64,7 +64,7 @@ pub(crate) async fn a_process_that_only_writes_is_heard(place: &Place) {
 pub(crate) async fn a_writer_rings_when_it_stops(place: &Place) {
     let store = FaultyStore::new(place.store());
     store.next(Call::Notify, Fault::Fail);
-    let writer = WriterOnly::shared(Arc::new(store.clone())).spawn().await.unwrap();
+    let writer = Relay::writer_only(store.clone()).spawn().await.unwrap();
 
     writer.stop().await.unwrap();
 
@@ -73,7 +73,7 @@ pub(crate) async fn a_writer_rings_when_it_stops(place: &Place) {
 
 /// What a writer commits takes no lease and is an ordinary row, delivered by a relay's first look.
 pub(crate) async fn a_process_that_only_writes_owns_nothing(place: &Place) {
-    let writer = WriterOnly::shared(place.store());
+    let writer = Relay::writer_only(place.store());
     let outbox = writer.outbox();
     let writer = writer.spawn().await.unwrap();
 

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use pillarbox::store::Status;
-use pillarbox::{EventId, Listeners, Relay, SqliteStore, Store, TablePrefix};
+use pillarbox::store::{Schema as _, Statistics as _, Status};
+use pillarbox::{EventId, Listeners, Relay, SqliteStore, TablePrefix};
 use pillarbox_testkit::fake::cut;
 use pillarbox_testkit::{MysqlBackend, PostgresBackend, SqliteBackend};
 
@@ -139,7 +139,7 @@ async fn what_sqlite3_inserts_is_delivered() {
 async fn a_relay_says_when_the_tables_are_missing() {
     let store = pillarbox::connect("sqlite::memory:").await.unwrap();
 
-    let error = Relay::shared(store, Listeners::new()).spawn().await.unwrap_err();
+    let error = Relay::new(store, Listeners::new()).spawn().await.unwrap_err();
 
     assert_eq!(error.kind(), pillarbox::ErrorKind::Schema);
     assert!(error.to_string().contains("run `migrate`"), "{error}");

@@ -1,6 +1,5 @@
 //! The database goes wrong under a relay that claims rows.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::{Backoff, Listeners, Outbox, Relay, RelaySettings};
@@ -11,7 +10,7 @@ use crate::rows::by_rows;
 
 fn relay(store: &FaultyStore, listeners: Listeners, settings: RelaySettings) -> Relay {
     let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(5));
-    Relay::shared(Arc::new(store.clone()), listeners).settings(settings).retry(backoff)
+    Relay::new(store.clone(), listeners).settings(settings).retry(backoff)
 }
 
 /// A lease that is soon over.

@@ -84,7 +84,7 @@ pub(crate) async fn a_stop_gives_a_suspect_back_that_is_being_counted(place: &Pl
     // The stop has no time to start anything, and all it needs to finish.
     let drain = patient().delivery_timeout + Duration::from_secs(1);
     let settings = RelaySettings { drain, ..patient() };
-    let relay = Relay::shared(Arc::new(store), listeners).settings(settings);
+    let relay = Relay::new(store, listeners).settings(settings);
     let handle = relay.spawn().await.unwrap();
     count.reached().await;
 

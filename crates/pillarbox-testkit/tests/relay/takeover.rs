@@ -70,7 +70,7 @@ pub(crate) async fn a_lease_that_is_renewed_too_late_goes_on_at_once(place: &Pla
         sweep: hour,
         ..RelaySettings::default()
     };
-    let relay = Relay::shared(Arc::new(store.clone()), listeners).settings(settings);
+    let relay = Relay::new(store.clone(), listeners).settings(settings);
     let relay = relay.clock(clock.clone());
     let outbox = relay.outbox();
     let mut renewal = store.hold(Call::Renew, Side::Before);

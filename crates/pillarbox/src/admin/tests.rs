@@ -10,8 +10,8 @@ use crate::id::{OwnerId, Seq};
 use crate::outbox::Outbox;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    AcquireShards, Budget, DeliveryMode, Join, Lease, OwnedShard, Read, Settle, Settlement,
-    ShardRead, Status,
+    AcquireShards, Budget, DeliveryMode, Events as _, Join, Lease, Operations as _, OwnedShard,
+    Ownership as _, Read, Schema as _, Settle, Settlement, ShardRead, Status,
 };
 use crate::verdict::{ErrorText, Verdict};
 

@@ -14,7 +14,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ShardId;
 use crate::scheduler::Scheduler;
-use crate::store::Store;
+use crate::store::{self, Store};
 use crate::telemetry::{Component, Gauges, Observer, Observers, RelayEvent};
 
 /// How long one statement of maintenance may take; a purge that is dropped has deleted all or nothing.
@@ -54,13 +54,8 @@ pub struct Maintenance {
 impl Maintenance {
     /// The maintenance of this store's tables.
     pub fn new(store: impl Store) -> Self {
-        Self::shared(Arc::new(store))
-    }
-
-    /// The same, on a store that is shared already, such as `connect` gives.
-    pub fn shared(store: Arc<dyn Store>) -> Self {
         Self {
-            store,
+            store: store::share(store),
             settings: Settings::default(),
             clock: Arc::new(SystemClock),
             observers: Observers::default(),

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::{Relay, bell};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outbox::Outbox;
-use crate::store::Store;
+use crate::store::{self, Store};
 use crate::wake::Wake;
 
 impl Relay {
@@ -16,7 +16,7 @@ impl Relay {
     ///
     /// No lease is taken, nothing is read, no listener is called.
     pub fn writer_only(store: impl Store) -> WriterOnly {
-        WriterOnly::shared(Arc::new(store))
+        WriterOnly { store: store::share(store), wake: Wake::default() }
     }
 }
 
@@ -54,11 +54,6 @@ pub struct WriterOnly {
 }
 
 impl WriterOnly {
-    /// The same as [`Relay::writer_only`], on a store that is shared already.
-    pub fn shared(store: Arc<dyn Store>) -> Self {
-        Self { store, wake: Wake::default() }
-    }
-
     /// An outbox on the store's tables, whose commits ring.
     pub fn outbox(&self) -> Outbox {
         Outbox::ringing(self.wake.clone()).on(&*self.store)

@@ -19,10 +19,11 @@ use async_trait::async_trait;
 use self::state::State;
 pub use self::tx::MemoryTx;
 use super::{
-    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
-    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
-    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
+    AcquireShards, AuditEntry, Breakdown, Claim, Claims, DeadLetter, DeliveryMode, Due, Events,
+    Filter, Heads, Join, Lease, List, Member, Notifications, Operated, Operation, Operations,
+    OutboxConfig, OwnedShard, Ownership, Pending, Promote, Purge, Read, ReadHeads, ReadKeys,
+    RenewRows, Renewal, RowLease, Schema, Settle, SettleRows, Settled, Starts, Statistics, Stats,
+    StoredEvent,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
@@ -35,7 +36,8 @@ use crate::table::TablePrefix;
 ///
 /// # Examples
 /// ```
-/// use pillarbox::{Envelope, MemoryStore, Outbox, Store};
+/// use pillarbox::store::Statistics as _;
+/// use pillarbox::{Envelope, MemoryStore, Outbox};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let store = MemoryStore::new();
@@ -96,13 +98,17 @@ impl fmt::Debug for MemoryStore {
 }
 
 #[async_trait]
-impl Store for MemoryStore {
+impl Schema for MemoryStore {
     fn name(&self) -> &'static str {
         "memory"
     }
 
     fn prefix(&self) -> TablePrefix {
         TablePrefix::default()
+    }
+
+    fn is_pooled(&self) -> bool {
+        false
     }
 
     async fn migrate(&self) -> Result<()> {
@@ -120,7 +126,10 @@ impl Store for MemoryStore {
     async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         self.state().configure(*mode, self.clock.now())
     }
+}
 
+#[async_trait]
+impl Ownership for MemoryStore {
     async fn join(&self, join: &Join) -> Result<()> {
         self.state().join(join, self.clock.now())
     }
@@ -145,7 +154,10 @@ impl Store for MemoryStore {
         self.state().leave(owner);
         Ok(())
     }
+}
 
+#[async_trait]
+impl Events for MemoryStore {
     async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
         Ok(self.state().read(read, self.clock.now()))
     }
@@ -170,6 +182,21 @@ impl Store for MemoryStore {
         Ok(self.state().settle(settle, self.clock.now()))
     }
 
+    async fn locked(&self, _: &[RowLease]) -> Result<Vec<Seq>> {
+        Ok(Vec::new())
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
+        Ok(None)
+    }
+
+    async fn notify(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Claims for MemoryStore {
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
         Ok(self.state().claim(claim, self.clock.now()))
     }
@@ -194,22 +221,13 @@ impl Store for MemoryStore {
         Ok(self.state().settle_rows(settle, self.clock.now()))
     }
 
-    async fn locked(&self, _: &[RowLease]) -> Result<Vec<Seq>> {
-        Ok(Vec::new())
-    }
-
     async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
         Ok(self.state().count_due(shards, self.clock.now()))
     }
+}
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
-        Ok(None)
-    }
-
-    async fn notify(&self) -> Result<()> {
-        Ok(())
-    }
-
+#[async_trait]
+impl Operations for MemoryStore {
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
         Ok(self.state().dead_letters(list))
     }
@@ -231,15 +249,18 @@ impl Store for MemoryStore {
         self.state().purge(purge, self.clock.now())
     }
 
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        Ok(self.state().event(id))
+    }
+}
+
+#[async_trait]
+impl Statistics for MemoryStore {
     async fn stats(&self) -> Result<Stats> {
         Ok(self.state().stats(self.clock.now()))
     }
 
     async fn breakdown(&self) -> Result<Breakdown> {
         Ok(self.state().breakdown(self.clock.now()))
-    }
-
-    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
-        Ok(self.state().event(id))
     }
 }

@@ -24,10 +24,11 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor as _, MySql,
 
 use self::server::Accepts;
 use super::{
-    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
-    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
-    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
+    AcquireShards, AuditEntry, Breakdown, Claim, Claims, DeadLetter, DeliveryMode, Due, Events,
+    Filter, Heads, Join, Lease, List, Member, Notifications, Operated, Operation, Operations,
+    OutboxConfig, OwnedShard, Ownership, Pending, Promote, Purge, Read, ReadHeads, ReadKeys,
+    RenewRows, Renewal, RowLease, Schema, Settle, SettleRows, Settled, Starts, Statistics, Stats,
+    StoredEvent,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -43,7 +44,7 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// # Rights
 /// A user needs `select`, `insert`, `update` and `delete` on the tables. The right to create tables and
-/// procedures is needed only while [`migrate`](Store::migrate) has something to do.
+/// procedures is needed only while [`migrate`](Schema::migrate) has something to do.
 ///
 /// # Transactions that the server ends
 /// A deadlock or a DDL statement ends a transaction, and what follows commits by itself. An emit
@@ -56,7 +57,8 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// # Examples
 /// ```no_run
-/// use pillarbox::{MysqlStore, Store};
+/// use pillarbox::MysqlStore;
+/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = MysqlStore::connect("mysql://app@localhost/shop").await?;
@@ -204,13 +206,17 @@ impl fmt::Debug for MysqlStore {
 }
 
 #[async_trait]
-impl Store for MysqlStore {
+impl Schema for MysqlStore {
     fn name(&self) -> &'static str {
         "mysql"
     }
 
     fn prefix(&self) -> TablePrefix {
         self.tables.prefix().clone()
+    }
+
+    fn is_pooled(&self) -> bool {
+        false
     }
 
     async fn migrate(&self) -> Result<()> {
@@ -228,7 +234,10 @@ impl Store for MysqlStore {
     async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         migrate::configure(self, *mode).await
     }
+}
 
+#[async_trait]
+impl Ownership for MysqlStore {
     async fn join(&self, join: &Join) -> Result<()> {
         lease::join(self, join).await
     }
@@ -252,7 +261,10 @@ impl Store for MysqlStore {
     async fn leave(&self, owner: &OwnerId) -> Result<()> {
         lease::leave(self, owner).await
     }
+}
 
+#[async_trait]
+impl Events for MysqlStore {
     async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
         read::read(self, read).await
     }
@@ -277,6 +289,21 @@ impl Store for MysqlStore {
         settle::settle(self, settle).await
     }
 
+    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
+        claim::locked(self, rows).await
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
+        Ok(None)
+    }
+
+    async fn notify(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Claims for MysqlStore {
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
         claim::claim(self, claim).await
     }
@@ -301,22 +328,13 @@ impl Store for MysqlStore {
         claim::settle_rows(self, settle).await
     }
 
-    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
-        claim::locked(self, rows).await
-    }
-
     async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
         claim::count_due(self, shards).await
     }
+}
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
-        Ok(None)
-    }
-
-    async fn notify(&self) -> Result<()> {
-        Ok(())
-    }
-
+#[async_trait]
+impl Operations for MysqlStore {
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
         admin::dead_letters(self, list).await
     }
@@ -337,15 +355,18 @@ impl Store for MysqlStore {
         admin::purge(self, purge).await
     }
 
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        admin::event(self, id).await
+    }
+}
+
+#[async_trait]
+impl Statistics for MysqlStore {
     async fn stats(&self) -> Result<Stats> {
         stats::stats(self).await
     }
 
     async fn breakdown(&self) -> Result<Breakdown> {
         stats::breakdown(self).await
-    }
-
-    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
-        admin::event(self, id).await
     }
 }

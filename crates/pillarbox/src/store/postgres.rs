@@ -1,39 +1,30 @@
 //! The PostgreSQL store.
 
-mod admin;
-mod claim;
-mod columns;
-mod dedicated;
-mod due;
-mod lease;
-mod migrate;
-mod notify;
-mod pinned;
+mod arrays;
+mod claims;
+mod connections;
+mod events;
+mod notifications;
+mod operations;
+mod ownership;
 #[cfg(test)]
 mod place;
 #[cfg(test)]
 mod plan;
-mod read;
+mod row;
+mod schema;
 mod settle;
 mod sql;
-mod stats;
+mod statistics;
 
 use std::{fmt, sync::Arc};
 
-use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::query::{Query, QueryAs, QueryScalar};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, FromRow, PgPool, Postgres};
 
-use self::dedicated::DedicatedPool;
-use self::notify::PostgresBell;
-use super::{
-    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
-    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
-    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
-};
+use self::connections::DedicatedPool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{EventId, OwnerId, Seq, ShardId};
 use crate::pooled::PooledTx;
 use crate::table::{TablePrefix, Tables};
 
@@ -44,11 +35,12 @@ use crate::table::{TablePrefix, Tables};
 /// # Rights
 /// A role needs `select`, `insert`, `update` and `delete` on the tables. With `select` on the sequence
 /// `outbox_event_seq_seq` it also notices a `seq` that was set back; without, it does not look. The
-/// right to create tables is needed only while [`migrate`](Store::migrate) has something to do.
+/// right to create tables is needed only while [`migrate`](crate::store::Schema::migrate) has something to do.
 ///
 /// # Examples
 /// ```no_run
-/// use pillarbox::{PostgresStore, Store};
+/// use pillarbox::PostgresStore;
+/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = PostgresStore::connect("postgres://app@localhost/shop").await?;
@@ -149,6 +141,28 @@ impl PostgresStore {
         AssertSqlSafe(self.tables.render(template))
     }
 
+    /// Behind a pooler no statement has a name, so each begins here.
+    fn query(&self, template: &'static str) -> Query<'static, Postgres, PgArguments> {
+        sqlx::query(self.sql(template)).persistent(self.named)
+    }
+
+    fn query_as<T>(&self, template: &'static str) -> QueryAs<'static, Postgres, T, PgArguments>
+    where
+        T: for<'r> FromRow<'r, PgRow>,
+    {
+        sqlx::query_as(self.sql(template)).persistent(self.named)
+    }
+
+    fn query_scalar<T>(
+        &self,
+        template: &'static str,
+    ) -> QueryScalar<'static, Postgres, T, PgArguments>
+    where
+        (T,): for<'r> FromRow<'r, PgRow>,
+    {
+        sqlx::query_scalar(self.sql(template)).persistent(self.named)
+    }
+
     /// Each statement must see what others committed, whatever the server's default isolation.
     async fn begin(&self) -> Result<PooledTx<Postgres>> {
         self.begin_on(&self.pool).await
@@ -180,161 +194,6 @@ fn pooler(url: &str) -> Result<(String, bool)> {
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore").field("tables", &self.tables).finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl Store for PostgresStore {
-    fn name(&self) -> &'static str {
-        "postgres"
-    }
-
-    fn prefix(&self) -> TablePrefix {
-        self.tables.prefix().clone()
-    }
-
-    fn is_pooled(&self) -> bool {
-        !self.named
-    }
-
-    async fn migrate(&self) -> Result<()> {
-        migrate::migrate(self).await
-    }
-
-    async fn config(&self) -> Result<OutboxConfig> {
-        migrate::layout(self).await
-    }
-
-    async fn mark_seq(&self) -> Result<()> {
-        migrate::mark_seq(self).await
-    }
-
-    async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
-        migrate::configure(self, *mode).await
-    }
-
-    async fn join(&self, join: &Join) -> Result<()> {
-        lease::join(self, join).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal> {
-        lease::renew(self, lease).await
-    }
-
-    async fn members(&self) -> Result<Vec<Member>> {
-        lease::members(self).await
-    }
-
-    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>> {
-        lease::acquire_shards(self, acquire).await
-    }
-
-    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
-        lease::release(self, owner, holdings).await
-    }
-
-    async fn leave(&self, owner: &OwnerId) -> Result<()> {
-        lease::leave(self, owner).await
-    }
-
-    async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
-        read::read(self, read).await
-    }
-
-    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
-        read::read_keys(self, read).await
-    }
-
-    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
-        read::read_heads(self, read).await
-    }
-
-    async fn promote(&self, promote: &Promote) -> Result<Due> {
-        due::promote(self, promote).await
-    }
-
-    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
-        due::postpone(self, rows).await
-    }
-
-    async fn settle(&self, settle: &Settle) -> Result<Settled> {
-        settle::settle(self, settle).await
-    }
-
-    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
-        claim::claim(self, claim).await
-    }
-
-    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>> {
-        claim::renew_rows(self, renew).await
-    }
-
-    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64> {
-        claim::release_rows(self, owner, rows).await
-    }
-
-    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
-        claim::reclaim(self, rows).await
-    }
-
-    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
-        claim::record_starts(self, starts).await
-    }
-
-    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
-        settle::settle_rows(self, settle).await
-    }
-
-    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>> {
-        claim::locked(self, rows).await
-    }
-
-    async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
-        claim::count_due(self, shards).await
-    }
-
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
-        if !self.named {
-            // LISTEN belongs to a session, and behind a pooler there is none.
-            return Ok(None);
-        }
-        Ok(Some(Box::new(PostgresBell::connect(self).await?)))
-    }
-
-    async fn notify(&self) -> Result<()> {
-        notify::notify(self).await
-    }
-
-    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
-        admin::dead_letters(self, list).await
-    }
-
-    async fn count_dead(&self, filter: &Filter) -> Result<u64> {
-        admin::count_dead(self, filter).await
-    }
-
-    async fn operate(&self, operation: &Operation) -> Result<Operated> {
-        admin::operate(self, operation).await
-    }
-
-    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
-        admin::audit_trail(self, id).await
-    }
-
-    async fn purge(&self, purge: &Purge) -> Result<u64> {
-        admin::purge(self, purge).await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        stats::stats(self).await
-    }
-
-    async fn breakdown(&self) -> Result<Breakdown> {
-        stats::breakdown(self).await
-    }
-
-    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
-        admin::event(self, id).await
     }
 }
 

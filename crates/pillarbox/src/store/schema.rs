@@ -1,92 +1,196 @@
-//! Whether the tables fit this library, the same question in every dialect.
+//! The tables and their settings.
 
-use std::error::Error as _;
-use std::num::NonZeroU16;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub(super) mod check;
 
-use sqlx::error::DatabaseError;
+use std::{fmt, num::NonZeroU16};
 
-use crate::error::{Error, ErrorKind, Result, sqlx::number};
-use crate::store::{ClaimMode, DeliveryMode, Order, OutboxConfig};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
-/// Tables that a newer library has changed are not touched.
-pub(super) fn refuse_newer(done: i32, known: usize) -> Result<()> {
-    if usize::try_from(done).is_ok_and(|done| done <= known) {
+use super::arc::for_arc;
+use crate::error::{Error, ErrorKind, Result};
+use crate::table::TablePrefix;
+
+/// Lays the tables down, checks them, and keeps their settings.
+///
+/// # Contract
+/// - [`migrate`](Self::migrate) MUST be safe to run in many processes at once, and again after a
+///   crash half-way.
+/// - [`config`](Self::config) MUST refuse tables that this library cannot work on.
+/// - `seq` MUST grow in order of insertion within one transaction, and MUST never be used twice.
+///
+/// # Examples
+/// ```
+/// use pillarbox::MemoryStore;
+/// use pillarbox::store::{ClaimMode, DeliveryMode, Schema};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::new();
+/// store.migrate().await?;
+/// store.configure(&DeliveryMode { claim: ClaimMode::Rows, ..Default::default() }).await?;
+///
+/// assert_eq!(store.config().await?.mode.claim, ClaimMode::Rows);
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[async_trait]
+pub trait Schema: Send + Sync {
+    /// The name of the database in logs and metrics: `postgres`, `mysql`, `sqlite`.
+    fn name(&self) -> &'static str;
+
+    /// The prefix of the table names; empty where there are no tables.
+    fn prefix(&self) -> TablePrefix;
+
+    /// Whether a connection pooler stands before the database, so that statements cannot be named.
+    fn is_pooled(&self) -> bool;
+
+    /// Creates or updates the tables.
+    async fn migrate(&self) -> Result<()>;
+
+    /// Reads the settings of the tables, and checks that the tables exist, fit this library and can
+    /// be written.
+    ///
+    /// Also checks that `seq` is not behind what was [marked](Self::mark_seq), where the database
+    /// tells how far it has counted. Otherwise returns
+    /// [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) with the statement that repairs
+    /// it.
+    async fn config(&self) -> Result<OutboxConfig>;
+
+    /// Persists how far `seq` has come, if that is further than before.
+    ///
+    /// The relay that purges calls it in every round; a writer never does.
+    async fn mark_seq(&self) -> Result<()>;
+
+    /// Sets how rows are claimed and ordered.
+    ///
+    /// Returns [`ErrorKind::Configuration`](crate::ErrorKind::Configuration) while any owner's lease
+    /// is valid. Removes owners whose lease has lapsed, so that none of them renews it in another
+    /// mode.
+    async fn configure(&self, mode: &DeliveryMode) -> Result<()>;
+}
+
+for_arc!(Schema {
+    fn name(&self) -> &'static str;
+    fn prefix(&self) -> TablePrefix;
+    fn is_pooled(&self) -> bool;
+    async fn migrate(&self) -> Result<()>;
+    async fn config(&self) -> Result<OutboxConfig>;
+    async fn mark_seq(&self) -> Result<()>;
+    async fn configure(&self, mode: &DeliveryMode) -> Result<()>;
+});
+
+/// What `migrate` has laid down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutboxConfig {
+    /// How many shards keys are hashed into.
+    pub shards: NonZeroU16,
+    /// How rows are claimed and ordered.
+    pub mode: DeliveryMode,
+}
+
+/// How rows are claimed and ordered; one setting for all relays of an outbox.
+///
+/// # Examples
+/// ```
+/// use pillarbox::store::{ClaimMode, DeliveryMode, Order};
+///
+/// let competing = DeliveryMode { claim: ClaimMode::Rows, order: Order::Key };
+/// assert_eq!(competing.to_string(), "claim = rows, order = key");
+/// assert_eq!(DeliveryMode::default(), DeliveryMode { claim: ClaimMode::Shards, order: Order::Key });
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeliveryMode {
+    /// How a relay comes by rows.
+    pub claim: ClaimMode,
+    /// What is delivered in order.
+    pub order: Order,
+}
+
+/// How a relay comes by rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimMode {
+    /// It owns shards and reads them, with no write per event: the fast way.
+    #[default]
+    Shards,
+    /// It leases row by row, and any relay takes any due row: for slow, uneven listeners.
+    Rows,
+    /// Nobody delivers from the tables; another program reads them, or the database's log.
+    None,
+}
+
+/// What is delivered in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// The events of a key, one after the other.
+    #[default]
+    Key,
+    /// Nothing.
+    None,
+}
+
+impl ClaimMode {
+    /// The word in the `claim` column of `outbox_setting`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Shards => "shards",
+            Self::Rows => "rows",
+            Self::None => "none",
+        }
+    }
+
+    /// The mode that a word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Shards, Self::Rows, Self::None].into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+impl Order {
+    /// The word in the `ordered` column of `outbox_setting`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::None => "none",
+        }
+    }
+
+    /// The order that a word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Key, Self::None].into_iter().find(|order| order.as_str() == word)
+    }
+}
+
+impl fmt::Display for DeliveryMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "claim = {}, order = {}", self.claim.as_str(), self.order.as_str())
+    }
+}
+
+impl DeliveryMode {
+    /// Two relays that claim in different ways would deliver the same events.
+    pub(super) fn refuse_other(self, wanted: Self) -> Result<()> {
+        if self == wanted {
+            return Ok(());
+        }
+        let message = format!(
+            "the tables are set to `{self}`, and this relay to `{wanted}`: change one of them \
+             (`store.configure` changes the tables, once every relay is stopped)"
+        );
+        Err(Error::new(ErrorKind::Configuration, message))
+    }
+}
+
+/// A mode is not changed under the hands of a relay.
+pub(super) fn refuse_living(owners: u64) -> Result<()> {
+    if owners == 0 {
         return Ok(());
     }
     let message = format!(
-        "the tables are newer than this library (version {done}, known up to {known}): update it"
-    );
-    Err(Error::new(ErrorKind::Schema, message))
-}
-
-/// Whether no migration is lacking.
-pub(super) fn is_current(done: i32, known: usize) -> Result<bool> {
-    refuse_newer(done, known)?;
-    Ok(usize::try_from(done).is_ok_and(|done| done == known))
-}
-
-/// Tables that lack a migration are not worked on.
-pub(super) fn refuse_other(done: i32, known: usize) -> Result<()> {
-    if is_current(done, known)? {
-        return Ok(());
-    }
-    let message = format!(
-        "the tables are older than this library (version {done} of {known}): run `migrate`"
-    );
-    Err(Error::new(ErrorKind::Schema, message))
-}
-
-/// Says what to do where a role may not change tables.
-pub(super) fn explain_rights(error: Error) -> Error {
-    let source = error.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
-    if !source.and_then(sqlx::Error::as_database_error).is_some_and(is_denied) {
-        return error;
-    }
-    let message = "the tables are missing or older than this library, and this role may not create \
-                   or change tables: run `migrate` once as the role that owns them";
-    Error::new(ErrorKind::Schema, message).caused_by(error)
-}
-
-fn is_denied(answer: &dyn DatabaseError) -> bool {
-    if let Some(number) = number(answer) {
-        // Of a database, a table, a privilege of the server, a procedure.
-        return matches!(number, 1044 | 1142 | 1227 | 1370);
-    }
-    let code = answer.code().unwrap_or_default();
-    // PostgreSQL's, and SQLite's for a file that is opened read-only.
-    code == "42501" || code.parse::<i32>().is_ok_and(|code| code & 0xff == 8)
-}
-
-/// Refuses a database that gives numbers out again. `repair` sets it right.
-pub(super) fn refuse_behind(last: i64, newest: i64, repair: &str) -> Result<()> {
-    if last >= newest {
-        return Ok(());
-    }
-    let message = format!(
-        "seq was set back: the database has counted up to {last}, but {newest} was given out \
-         before, and events would overtake older ones of their key. Stop every writer and relay, \
-         then run: {repair}"
+        "the mode cannot be changed while relays live ({owners} of them): stop them, or wait for \
+         their leases to end"
     );
     Err(Error::new(ErrorKind::Configuration, message))
-}
-
-/// What `outbox_setting` says.
-pub(super) fn layout(claim: &str, ordered: &str, shards: i16) -> Result<OutboxConfig> {
-    let shards = u16::try_from(shards).ok().and_then(NonZeroU16::new);
-    let broken = || Error::new(ErrorKind::Corrupt, "outbox_setting has no sound shard count");
-    Ok(OutboxConfig { shards: shards.ok_or_else(broken)?, mode: mode(claim, ordered)? })
-}
-
-/// The mode that two words of `outbox_setting` stand for.
-pub(super) fn mode(claim: &str, ordered: &str) -> Result<DeliveryMode> {
-    let mode = ClaimMode::from_word(claim)
-        .zip(Order::from_word(ordered))
-        .map(|(claim, order)| DeliveryMode { claim, order });
-    mode.ok_or_else(|| {
-        let message = format!(
-            "outbox_setting has no mode that this library knows (claim={claim:?}, \
-             ordered={ordered:?})"
-        );
-        Error::new(ErrorKind::Corrupt, message)
-    })
 }

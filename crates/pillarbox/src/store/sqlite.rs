@@ -23,10 +23,11 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
 
 use super::{
-    AcquireShards, AuditEntry, Breakdown, Claim, DeadLetter, DeliveryMode, Due, Filter, Heads,
-    Join, Lease, List, Member, Notifications, Operated, Operation, OutboxConfig, OwnedShard,
-    Pending, Promote, Purge, Read, ReadHeads, ReadKeys, RenewRows, Renewal, RowLease, Settle,
-    SettleRows, Settled, Starts, Stats, Store, StoredEvent,
+    AcquireShards, AuditEntry, Breakdown, Claim, Claims, DeadLetter, DeliveryMode, Due, Events,
+    Filter, Heads, Join, Lease, List, Member, Notifications, Operated, Operation, Operations,
+    OutboxConfig, OwnedShard, Ownership, Pending, Promote, Purge, Read, ReadHeads, ReadKeys,
+    RenewRows, Renewal, RowLease, Schema, Settle, SettleRows, Settled, Starts, Statistics, Stats,
+    StoredEvent,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EventId, OwnerId, Seq, ShardId};
@@ -39,7 +40,8 @@ use crate::table::{TablePrefix, Tables};
 ///
 /// # Examples
 /// ```no_run
-/// use pillarbox::{SqliteStore, Store};
+/// use pillarbox::SqliteStore;
+/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = SqliteStore::connect("sqlite://shop.db").await?;
@@ -128,13 +130,17 @@ impl fmt::Debug for SqliteStore {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl Schema for SqliteStore {
     fn name(&self) -> &'static str {
         "sqlite"
     }
 
     fn prefix(&self) -> TablePrefix {
         self.tables.prefix().clone()
+    }
+
+    fn is_pooled(&self) -> bool {
+        false
     }
 
     async fn migrate(&self) -> Result<()> {
@@ -152,7 +158,10 @@ impl Store for SqliteStore {
     async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
         migrate::configure(self, *mode).await
     }
+}
 
+#[async_trait]
+impl Ownership for SqliteStore {
     async fn join(&self, join: &Join) -> Result<()> {
         lease::join(self, join).await
     }
@@ -176,7 +185,10 @@ impl Store for SqliteStore {
     async fn leave(&self, owner: &OwnerId) -> Result<()> {
         lease::leave(self, owner).await
     }
+}
 
+#[async_trait]
+impl Events for SqliteStore {
     async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
         read::read(self, read).await
     }
@@ -201,6 +213,22 @@ impl Store for SqliteStore {
         settle::settle(self, settle).await
     }
 
+    async fn locked(&self, _: &[RowLease]) -> Result<Vec<Seq>> {
+        // SQLite locks the whole file, never a row.
+        Ok(Vec::new())
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
+        Ok(None)
+    }
+
+    async fn notify(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Claims for SqliteStore {
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
         claim::claim(self, claim).await
     }
@@ -225,23 +253,13 @@ impl Store for SqliteStore {
         claim::settle_rows(self, settle).await
     }
 
-    async fn locked(&self, _: &[RowLease]) -> Result<Vec<Seq>> {
-        // SQLite locks the whole file, never a row.
-        Ok(Vec::new())
-    }
-
     async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
         claim::count_due(self, shards).await
     }
+}
 
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
-        Ok(None)
-    }
-
-    async fn notify(&self) -> Result<()> {
-        Ok(())
-    }
-
+#[async_trait]
+impl Operations for SqliteStore {
     async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
         admin::dead_letters(self, list).await
     }
@@ -262,15 +280,18 @@ impl Store for SqliteStore {
         admin::purge(self, purge).await
     }
 
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        admin::event(self, id).await
+    }
+}
+
+#[async_trait]
+impl Statistics for SqliteStore {
     async fn stats(&self) -> Result<Stats> {
         stats::stats(self).await
     }
 
     async fn breakdown(&self) -> Result<Breakdown> {
         stats::breakdown(self).await
-    }
-
-    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
-        admin::event(self, id).await
     }
 }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pillarbox::store::Filter;
+use pillarbox::store::{Filter, Schema as _};
 use pillarbox::telemetry::{Probe, RelayEvent};
-use pillarbox::{Admin, Cx, Envelope, EventId, Failure, Listeners, Relay, SqliteStore, Store as _};
+use pillarbox::{Admin, Cx, Envelope, EventId, Failure, Listeners, Relay, SqliteStore};
 
 use crate::document::{blocks, languages};
 

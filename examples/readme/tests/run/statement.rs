@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pillarbox::store::Schema as _;
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{
     Cx, Event, Failure, Listeners, MysqlStore, PostgresStore, Relay, SqliteStore, Store,
@@ -98,7 +99,7 @@ async fn delivered(store: impl Store) -> Result<Vec<String>> {
         let told = told.clone();
         async move { told.send(format!("{} {}", order.order_id, order.email)).map_err(Failure::dead) }
     };
-    let relay = Relay::shared(Arc::clone(&store), Listeners::new().on(tell));
+    let relay = Relay::new(Arc::clone(&store), Listeners::new().on(tell));
     let relay = relay.observer(probe.clone()).spawn().await?;
     let mut settled = 0;
     while store.stats().await?.new > 0 {

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use pillarbox::store::{
-    AcquireShards, Budget, DeadLetter, DeliveryMode, Join, Lease, List, OwnedShard, Read, Settle,
-    Settlement, ShardRead,
+    AcquireShards, Budget, DeadLetter, DeliveryMode, Events as _, Join, Lease, List,
+    Operations as _, OwnedShard, Ownership as _, Read, Settle, Settlement, ShardRead,
 };
 use pillarbox::{
-    Clock, Envelope, ErrorText, MemoryStore, Outbox, OwnerId, Seq, ShardId, Store, Timestamp,
-    Verdict,
+    Clock, Envelope, ErrorText, MemoryStore, Outbox, OwnerId, Seq, ShardId, Timestamp, Verdict,
 };
 
 /// The moment of the first one, in microseconds.

@@ -136,7 +136,7 @@ impl CaseRun {
             }
         }
         let is_drained = async || {
-            let all = Admin::shared(self.deployment.store.clone());
+            let all = Admin::new(self.deployment.store.clone());
             all.operate_matching(Operate::Replay, Filter::default()).run().await?;
             let stats = self.deployment.store.stats().await?;
             Ok(stats.new + stats.waiting + stats.held + stats.dead == 0)

@@ -46,7 +46,7 @@ pub async fn a_walk_leaves_none_out<B: Backend>(backend: &B) {
     for id in ODD {
         taken += u64::from(hold(backend, id).await.is_some());
     }
-    let admin = Admin::shared(backend.store());
+    let admin = Admin::new(backend.store());
 
     let walk = admin.operate_matching(Action::Skip, Filter::default());
     assert_eq!(walk.run().await.unwrap(), Progress { matched: taken, changed: taken });

@@ -43,7 +43,7 @@ pub async fn a_seq_that_was_set_back_is_refused<B: Backend>(backend: &B) {
     }
     let ids = emit(backend, (0..20).map(|_| free())).await;
     let (store, newest) = (backend.store(), seq(backend, ids.last().unwrap()).await);
-    let mut maintenance = Maintenance::shared(backend.store()).tick().unwrap();
+    let mut maintenance = Maintenance::new(backend.store()).tick().unwrap();
     maintenance.run_due().await.unwrap();
     store.config().await.unwrap();
 
@@ -56,7 +56,7 @@ pub async fn a_seq_that_was_set_back_is_refused<B: Backend>(backend: &B) {
         let refused = store.config().await.unwrap_err();
 
         assert_eq!(refused.kind(), ErrorKind::Configuration, "{refused}");
-        let relay = Relay::shared(backend.store(), Listeners::new());
+        let relay = Relay::new(backend.store(), Listeners::new());
         assert_eq!(relay.spawn().await.unwrap_err().kind(), ErrorKind::Configuration);
         let message = refused.to_string();
         let (_, repair) = message.split_once("then run: ").unwrap();

@@ -77,7 +77,7 @@ pub(crate) async fn a_relay_refuses_tables_that_are_claimed_otherwise<B: Backend
     let rows = DeliveryMode { claim: ClaimMode::Rows, order: Order::Key };
     backend.store().configure(&rows).await.unwrap();
 
-    let refused = Relay::shared(backend.store(), Listeners::new()).spawn().await.unwrap_err();
+    let refused = Relay::new(backend.store(), Listeners::new()).spawn().await.unwrap_err();
 
     assert_eq!(refused.kind(), ErrorKind::Configuration);
     assert_eq!(backend.store().stats().await.unwrap().owners, 0);

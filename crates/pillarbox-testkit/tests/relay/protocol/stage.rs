@@ -76,7 +76,7 @@ impl Actor {
         dress: impl FnOnce(Relay) -> Relay,
     ) -> Self {
         let probe = Probe::new();
-        let relay = Relay::shared(Arc::new(store.clone()), listeners).settings(still());
+        let relay = Relay::new(store.clone(), listeners).settings(still());
         let relay = dress(relay).observer(probe.clone());
         let outbox = relay.outbox();
         let handle = relay.spawn().await.unwrap();

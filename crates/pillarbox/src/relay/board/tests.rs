@@ -29,8 +29,9 @@ use crate::relay::read::Page;
 use crate::relay::routes::{RouteId, Routes};
 use crate::store::memory::{MemoryStore, MemoryTx};
 use crate::store::{
-    AcquireShards, Budget, DeliveryMode, Join, Lease, Operation, OwnedShard, Promote, Settle,
-    Settled, Settlement, ShardOrigin, ShardRead, Status, Store,
+    AcquireShards, Budget, DeliveryMode, Join, Lease, Operation, Operations as _, OwnedShard,
+    Ownership as _, Promote, Settle, Settled, Settlement, ShardOrigin, ShardRead, Statistics as _,
+    Status,
 };
 use crate::table::Tables;
 use crate::telemetry::Observers;

@@ -11,7 +11,9 @@ use crate::relay::Settings;
 use crate::relay::deliver::{Courier, Outcome, Under};
 use crate::relay::share::Balance;
 use crate::store::memory::MemoryStore;
-use crate::store::{AcquireShards, Content, DeliveryMode, OutboxConfig, Store as _};
+use crate::store::{
+    AcquireShards, Content, DeliveryMode, OutboxConfig, Ownership as _, Statistics as _,
+};
 use crate::telemetry::Observers;
 use crate::verdict::Failure;
 

@@ -7,7 +7,7 @@ use super::state::State;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{EventId, Seq};
-use crate::store::purge::refuse_unless_nobody_delivers;
+use crate::store::operations::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
     Operation, Purge, PurgeKind, Status, StoredEvent,

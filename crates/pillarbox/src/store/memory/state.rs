@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::envelope::Envelope;
 use crate::error::Result;
 use crate::id::{Epoch, EventId, OwnerId, Seq, ShardId};
-use crate::store::mode::refuse_living;
+use crate::store::schema::refuse_living;
 use crate::store::{
     AcquireShards, AuditEntry, DeliveryMode, Join, Lease, MAX_MEMBERS, Member, OwnedShard, Renewal,
     Settle, Settled, Settlement, ShardOrigin,

@@ -11,7 +11,7 @@ use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId, Token};
 use crate::store::content::Fit;
-use crate::store::purge::refuse_unless_nobody_delivers;
+use crate::store::operations::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Changed, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
     Operation, Purge, PurgeKind, Status, StoredEvent,

@@ -8,8 +8,8 @@ use super::server::{self, Server};
 use super::{MysqlStore, sql};
 use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::mode::refuse_living;
-use crate::store::{DeliveryMode, OutboxConfig, schema};
+use crate::store::schema::{check, refuse_living};
+use crate::store::{DeliveryMode, OutboxConfig};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/mysql/0001_outbox.sql")];
@@ -40,8 +40,8 @@ pub(super) async fn migrate(store: &MysqlStore) -> Result<()> {
     connection.close_on_drop();
     let server = server::of(&mut connection, store.accepts).await?;
     let done = version(store, &mut connection).await?;
-    if !schema::is_current(done, MIGRATIONS.len())? {
-        apply(store, server, &mut connection).await.map_err(schema::explain_rights)?;
+    if !check::is_current(done, MIGRATIONS.len())? {
+        apply(store, server, &mut connection).await.map_err(check::explain_rights)?;
     }
     connection.close().await?;
     Ok(())
@@ -60,7 +60,7 @@ async fn apply(store: &MysqlStore, server: Server, connection: &mut MySqlConnect
     lock(store, connection).await?;
     sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *connection).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *connection).await?;
-    schema::refuse_newer(done, MIGRATIONS.len())?;
+    check::refuse_newer(done, MIGRATIONS.len())?;
     crash_point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         let migration = store.tables.render(migration).replace("{nopad}", server.nopad());
@@ -93,7 +93,7 @@ pub(super) async fn layout(store: &MysqlStore) -> Result<OutboxConfig> {
 async fn check(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<OutboxConfig> {
     server::of(connection, store.accepts).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *connection).await?;
-    schema::refuse_other(done, MIGRATIONS.len())?;
+    check::refuse_other(done, MIGRATIONS.len())?;
     let row = sqlx::query(store.sql(sql::LAYOUT)).fetch_one(&mut *connection).await?;
     let refuse = |message| Err(Error::new(ErrorKind::Configuration, message));
     if row.try_get("replica")? {
@@ -105,8 +105,8 @@ async fn check(store: &MysqlStore, connection: &mut MySqlConnection) -> Result<O
     let last: i64 = sqlx::query_scalar(store.sql(sql::LAST_SEQ)).fetch_one(connection).await?;
     let newest: i64 = row.try_get("newest_seq")?;
     let repair = store.tables.render(SET_SEQ).replace("{next}", &(newest + 1).to_string());
-    schema::refuse_behind(last, newest, &repair)?;
-    schema::layout(row.try_get("claim")?, row.try_get("ordered")?, row.try_get("shards")?)
+    check::refuse_behind(last, newest, &repair)?;
+    check::config(row.try_get("claim")?, row.try_get("ordered")?, row.try_get("shards")?)
 }
 
 pub(super) async fn mark_seq(store: &MysqlStore) -> Result<()> {
@@ -141,5 +141,5 @@ pub(super) async fn configure(store: &MysqlStore, mode: DeliveryMode) -> Result<
 
 /// The mode in a row of `outbox_setting`.
 pub(super) fn mode(row: &MySqlRow) -> Result<DeliveryMode> {
-    schema::mode(row.try_get("claim")?, row.try_get("ordered")?)
+    check::mode(row.try_get("claim")?, row.try_get("ordered")?)
 }

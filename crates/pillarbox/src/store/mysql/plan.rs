@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlPool, Row as _};
 use super::sql::{self, admin, claim, wait};
 use super::{MysqlStore, read};
 use crate::id::OwnerId;
-use crate::store::Store as _;
+use crate::store::Schema as _;
 
 /// Doubled this often from a thousand.
 const DOUBLED: u32 = 10;

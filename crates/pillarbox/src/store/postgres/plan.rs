@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::dedicated::STEADY;
+use super::connections::STEADY;
 use super::place::{Place, server};
-use super::sql::{self, admin, claim, due, read};
+use super::sql::{claims, events, operations, ownership, statistics};
 
 const DONE: u32 = 1_000_000;
 const PENDING: u32 = 3_000;
@@ -165,27 +165,27 @@ impl Place {
         vec![
             hot(
                 "READ",
-                read::READ,
+                events::READ,
                 format!("{shards}, {ones}, 20, 1000, 1000"),
                 &[READY, KEY, BLOCKED],
             ),
-            hot("READ_KEYS", read::READ_KEYS, one_key, &[KEY, BLOCKED]),
-            hot("NEWEST", read::NEWEST, format!("{shard}"), &[READY]),
+            hot("READ_KEYS", events::READ_KEYS, one_key, &[KEY, BLOCKED]),
+            hot("NEWEST", events::NEWEST, format!("{shard}"), &[READY]),
             hot(
                 "READ_HEADS",
-                read::READ_HEADS,
+                events::READ_HEADS,
                 format!("{shard}, 'key-1', 20, 1000, 1000"),
                 &[READY, KEY, BLOCKED],
             ),
             hot(
                 "READ_KEYLESS",
-                read::READ_KEYLESS,
+                events::READ_KEYLESS,
                 format!("{shard}, 0, 20, 1000, 1000, 1000000"),
                 &[KEY],
             ),
             hot(
                 "READ_CONTENT",
-                read::READ_CONTENT,
+                events::READ_CONTENT,
                 format!("{shards}, {ones}, 1000, 1000"),
                 &[READY],
             ),
@@ -197,17 +197,17 @@ impl Place {
         let take = format!("'us', {shards}, 100, 15000000, 1000, 1000");
         let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
         vec![
-            hot("NEXT_DUE", due::NEXT_DUE, shards.clone(), &[DUE]),
-            hot("PROMOTE", due::PROMOTE, format!("{shards}, 100"), &[DUE]),
-            hot("CLAIM", claim::CLAIM, take.clone(), &[READY]),
+            hot("NEXT_DUE", events::NEXT_DUE, shards.clone(), &[DUE]),
+            hot("PROMOTE", events::PROMOTE, format!("{shards}, 100"), &[DUE]),
+            hot("CLAIM", claims::CLAIM, take.clone(), &[READY]),
             hot(
                 "CLAIM_HEADS",
-                claim::CLAIM_HEADS,
+                claims::CLAIM_HEADS,
                 format!("{take}, 'key-1'"),
                 &[READY, KEY, BLOCKED],
             ),
-            hot("LOCKED", claim::LOCKED, self.places().await, &[READY]),
-            hot("COUNT_DUE", claim::COUNT_DUE, format!("{shards}, 1000"), &[READY, BLOCKED, DUE]),
+            hot("LOCKED", events::LOCKED, self.places().await, &[READY]),
+            hot("COUNT_DUE", claims::COUNT_DUE, format!("{shards}, 1000"), &[READY, BLOCKED, DUE]),
         ]
     }
 
@@ -218,15 +218,15 @@ impl Place {
         let marked = format!("{leased}, {marks}");
         let hot = |name, sql, args, indexes| Hot { name, sql, args, indexes };
         vec![
-            hot("POSTPONE", due::POSTPONE, verdicts.clone(), &[READY]),
-            hot("SETTLE_DELETE", sql::SETTLE_DELETE, format!("{leased}, {fence}"), &[READY]),
-            hot("SETTLE_MARK", sql::SETTLE_MARK, format!("{marked}, {fence}"), &[READY]),
-            hot("RENEW_ROWS", claim::RENEW_ROWS, format!("{leased}, 15000000"), &[READY]),
-            hot("RECLAIM", claim::RECLAIM, verdicts.clone(), &[READY]),
-            hot("SUSPECT", claim::SUSPECT, format!("{verdicts}, 3"), &[READY]),
-            hot("RELEASE_ROWS", claim::RELEASE_ROWS, leased.clone(), &[READY]),
-            hot("SETTLE_ROWS_DELETE", claim::SETTLE_ROWS_DELETE, leased, &[READY]),
-            hot("SETTLE_ROWS_MARK", claim::SETTLE_ROWS_MARK, marked, &[READY]),
+            hot("POSTPONE", events::POSTPONE, verdicts.clone(), &[READY]),
+            hot("SETTLE_DELETE", events::SETTLE_DELETE, format!("{leased}, {fence}"), &[READY]),
+            hot("SETTLE_MARK", events::SETTLE_MARK, format!("{marked}, {fence}"), &[READY]),
+            hot("RENEW_ROWS", claims::RENEW_ROWS, format!("{leased}, 15000000"), &[READY]),
+            hot("RECLAIM", claims::RECLAIM, verdicts.clone(), &[READY]),
+            hot("SUSPECT", claims::RECORD_STARTS, format!("{verdicts}, 3"), &[READY]),
+            hot("RELEASE_ROWS", claims::RELEASE_ROWS, leased.clone(), &[READY]),
+            hot("SETTLE_ROWS_DELETE", claims::SETTLE_ROWS_DELETE, leased, &[READY]),
+            hot("SETTLE_ROWS_MARK", claims::SETTLE_ROWS_MARK, marked, &[READY]),
         ]
     }
 
@@ -239,14 +239,14 @@ impl Place {
         let rare =
             |name, sql, args: &str, indexes| Hot { name, sql, args: args.to_owned(), indexes };
         vec![
-            rare("PURGE_DONE", admin::PURGE_DONE, "1, 500", DONE),
-            rare("PURGE_DEAD", admin::PURGE_DEAD, "1, 500", GIVEN_UP),
-            rare("STATS", admin::STATS, "", ALL),
-            rare("SHARD_STATS", admin::SHARD_STATS, "", ALL),
-            rare("TYPE_STATS", admin::TYPE_STATS, "100", ALL),
-            rare("REPLAY", admin::REPLAY, "array[1, 2], 'x', null", PICKED),
-            rare("COUNT_DEAD", admin::COUNT_DEAD, "", GIVEN_UP),
-            rare("END_ROW_LEASES", sql::END_ROW_LEASES, "array['us']", &[READY, KEY, BITMAP]),
+            rare("PURGE_DONE", operations::PURGE_DONE, "1, 500", DONE),
+            rare("PURGE_DEAD", operations::PURGE_DEAD, "1, 500", GIVEN_UP),
+            rare("STATS", statistics::STATS, "", ALL),
+            rare("SHARD_STATS", statistics::SHARD_STATS, "", ALL),
+            rare("TYPE_STATS", statistics::TYPE_STATS, "100", ALL),
+            rare("REPLAY", operations::REPLAY, "array[1, 2], 'x', null", PICKED),
+            rare("COUNT_DEAD", operations::COUNT_DEAD, "", GIVEN_UP),
+            rare("END_ROW_LEASES", ownership::END_ROW_LEASES, "array['us']", &[READY, KEY, BITMAP]),
         ]
     }
 

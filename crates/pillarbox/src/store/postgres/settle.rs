@@ -7,31 +7,18 @@ use std::collections::{BTreeMap, HashSet};
 
 use sqlx::{PgConnection, Row as _};
 
-use super::columns::{Entry, Rows, marks};
+use super::arrays::{Entry, Rows, marks};
 use super::{PostgresStore, sql};
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, Seq, ShardId};
-use crate::store::{Settle, SettleRows, Settled, Settlement};
+use crate::store::{Settled, Settlement};
 use crate::verdict::Verdict;
 
-pub(super) async fn settle(store: &PostgresStore, settle: &Settle) -> Result<Settled> {
-    let fence = Fence::of(&settle.settlements);
-    let entries = settle.settlements.iter().filter(|it| fence.is_newest(it)).map(Entry::from);
-    let (owner, entries) = (&settle.owner, entries.collect());
-    Settler { store, owner, fence: Some(&fence) }.settle(entries).await
-}
-
-pub(super) async fn settle_rows(store: &PostgresStore, settle: &SettleRows) -> Result<Vec<Seq>> {
-    let entries = settle.verdicts.iter().map(Entry::from).collect();
-    let settler = Settler { store, owner: &settle.owner, fence: None };
-    Ok(settler.settle(entries).await?.applied)
-}
-
 /// The shards of a settle, each at its newest epoch.
-struct Fence(BTreeMap<ShardId, Epoch>);
+pub(super) struct Fence(BTreeMap<ShardId, Epoch>);
 
 impl Fence {
-    fn of(settlements: &[Settlement]) -> Self {
+    pub(super) fn of(settlements: &[Settlement]) -> Self {
         let mut newest = BTreeMap::new();
         for Settlement { shard, epoch, .. } in settlements {
             let known = newest.entry(*shard).or_insert(*epoch);
@@ -41,7 +28,7 @@ impl Fence {
     }
 
     /// A verdict of an older epoch is stale by itself.
-    fn is_newest(&self, settlement: &Settlement) -> bool {
+    pub(super) fn is_newest(&self, settlement: &Settlement) -> bool {
         self.0.get(&settlement.shard) == Some(&settlement.epoch)
     }
 
@@ -55,24 +42,22 @@ impl Fence {
 }
 
 /// Who settles, and behind what.
-struct Settler<'a> {
-    store: &'a PostgresStore,
-    owner: &'a OwnerId,
+pub(super) struct Settler<'a> {
+    pub(super) store: &'a PostgresStore,
+    pub(super) owner: &'a OwnerId,
     /// `None`: each row's lease is its fence.
-    fence: Option<&'a Fence>,
+    pub(super) fence: Option<&'a Fence>,
 }
 
 impl Settler<'_> {
-    async fn settle(&self, mut entries: Vec<Entry<'_>>) -> Result<Settled> {
+    pub(super) async fn settle(&self, mut entries: Vec<Entry<'_>>) -> Result<Settled> {
         entries.sort_by_key(|entry| entry.row.seq);
         let (deleted, marked): (Vec<Entry<'_>>, Vec<Entry<'_>>) =
             entries.into_iter().partition(|entry| *entry.verdict == Verdict::Delete);
         if marked.is_empty() || deleted.is_empty() {
-            let mut link = self.store.link(self.store.work()).await?;
             let one_kind = if marked.is_empty() { deleted } else { marked };
-            let settled = self.write(&mut link, one_kind).await?;
-            link.end().await?;
-            return Ok(settled);
+            let store = self.store;
+            return store.run(store.work(), async |it| self.write(it, one_kind).await).await;
         }
         let mut tx = self.store.begin_on(self.store.work()).await?;
         let mut settled = self.write(&mut tx, deleted).await?;
@@ -95,18 +80,14 @@ impl Settler<'_> {
     async fn write_once(&self, on: &mut PgConnection, entries: &[Entry<'_>]) -> Result<Settled> {
         let is_deletion = entries.iter().all(|entry| *entry.verdict == Verdict::Delete);
         let text = match (is_deletion, self.fence) {
-            (true, Some(_)) => sql::SETTLE_DELETE,
-            (true, None) => sql::claim::SETTLE_ROWS_DELETE,
-            (false, Some(_)) => sql::SETTLE_MARK,
-            (false, None) => sql::claim::SETTLE_ROWS_MARK,
+            (true, Some(_)) => sql::events::SETTLE_DELETE,
+            (true, None) => sql::claims::SETTLE_ROWS_DELETE,
+            (false, Some(_)) => sql::events::SETTLE_MARK,
+            (false, None) => sql::claims::SETTLE_ROWS_MARK,
         };
         let Rows { shards, seqs, tokens } = Rows::of(entries.iter().map(|entry| &entry.row));
-        let mut query = sqlx::query(self.store.sql(text))
-            .persistent(self.store.named)
-            .bind(self.owner.as_str())
-            .bind(shards)
-            .bind(seqs)
-            .bind(tokens);
+        let mut query =
+            self.store.query(text).bind(self.owner.as_str()).bind(shards).bind(seqs).bind(tokens);
         if !is_deletion {
             query = marks(query, entries);
         }

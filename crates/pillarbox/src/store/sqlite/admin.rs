@@ -14,7 +14,7 @@ use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{EventId, Seq, ShardId};
 use crate::store::content::Fit;
-use crate::store::purge::refuse_unless_nobody_delivers;
+use crate::store::operations::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
     Operation, Purge, PurgeKind, StoredEvent,
@@ -218,7 +218,7 @@ pub(super) async fn event(store: &SqliteStore, id: &EventId) -> Result<Option<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Status, Store as _};
+    use crate::store::{Operations as _, Schema as _, Statistics as _, Status};
 
     #[tokio::test]
     async fn text_that_is_no_text_hides_nothing_from_an_operator() {

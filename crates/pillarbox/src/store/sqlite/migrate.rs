@@ -7,8 +7,8 @@ use super::{SqliteStore, sql};
 use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::pooled::PooledTx;
-use crate::store::mode::refuse_living;
-use crate::store::{DeliveryMode, OutboxConfig, schema};
+use crate::store::schema::{check, refuse_living};
+use crate::store::{DeliveryMode, OutboxConfig};
 
 /// Every migration in order; its place, from 1, is its version.
 const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_outbox.sql")];
@@ -30,10 +30,10 @@ const SET_SEQ: &str = "delete from sqlite_sequence where name = '{p}outbox_event
 
 /// Looks first: where nothing is to be done, a file that is opened read-only will do.
 pub(super) async fn migrate(store: &SqliteStore) -> Result<()> {
-    if schema::is_current(version(store).await?, MIGRATIONS.len())? {
+    if check::is_current(version(store).await?, MIGRATIONS.len())? {
         return Ok(());
     }
-    apply(store).await.map_err(schema::explain_rights)
+    apply(store).await.map_err(check::explain_rights)
 }
 
 /// The newest migration laid down; 0 where there is none.
@@ -49,7 +49,7 @@ async fn apply(store: &SqliteStore) -> Result<()> {
     let mut tx = store.begin().await?;
     sqlx::query(store.sql(CREATE_VERSIONS)).execute(&mut *tx).await?;
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&mut *tx).await?;
-    schema::refuse_newer(done, MIGRATIONS.len())?;
+    check::refuse_newer(done, MIGRATIONS.len())?;
     crash_point!("migrate.before"?);
     for (version, migration) in (1_i32..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         sqlx::raw_sql(store.sql(migration)).execute(&mut *tx).await?;
@@ -63,13 +63,13 @@ async fn apply(store: &SqliteStore) -> Result<()> {
 
 pub(super) async fn layout(store: &SqliteStore) -> Result<OutboxConfig> {
     let done: i32 = sqlx::query_scalar(store.sql(sql::VERSION)).fetch_one(&store.pool).await?;
-    schema::refuse_other(done, MIGRATIONS.len())?;
+    check::refuse_other(done, MIGRATIONS.len())?;
     let row = sqlx::query(store.sql(sql::LAYOUT)).fetch_one(&store.pool).await?;
     let (claim, ordered): (String, String) = (row.try_get("claim")?, row.try_get("ordered")?);
     let newest: i64 = row.try_get("newest_seq")?;
     let repair = store.tables.render(SET_SEQ).replace("{newest}", &newest.to_string());
-    schema::refuse_behind(last_seq(store).await?, newest, &repair)?;
-    schema::layout(&claim, &ordered, row.try_get("shards")?)
+    check::refuse_behind(last_seq(store).await?, newest, &repair)?;
+    check::config(&claim, &ordered, row.try_get("shards")?)
 }
 
 /// How far the database has counted.
@@ -102,7 +102,7 @@ pub(super) async fn configure(store: &SqliteStore, mode: DeliveryMode) -> Result
 pub(super) async fn mode(store: &SqliteStore, tx: &mut PooledTx<Sqlite>) -> Result<DeliveryMode> {
     let row = sqlx::query(store.sql(sql::MODE)).fetch_one(&mut **tx).await?;
     let (claim, ordered): (String, String) = (row.try_get("claim")?, row.try_get("ordered")?);
-    schema::mode(&claim, &ordered)
+    check::mode(&claim, &ordered)
 }
 
 #[cfg(test)]
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::store::Store as _;
+    use crate::store::Schema as _;
     use crate::table::TablePrefix;
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use sqlx::AssertSqlSafe;
 
 use super::SqliteStore;
 use super::sql::{self, admin, claim};
-use crate::store::Store as _;
+use crate::store::Schema as _;
 
 const READY: &str = "USING INDEX outbox_event_ready (shard=?";
 const BLOCKED: &str = "USING INDEX outbox_event_blocked (shard=? AND ordering_key=? AND rowid<?)";

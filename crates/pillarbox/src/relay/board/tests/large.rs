@@ -1,6 +1,7 @@
 //! Large events: a page ends in front of the first row whose content did not come.
 
 use super::*;
+use crate::store::Events as _;
 
 /// One event of each of these keys, all large, in this order.
 async fn committed(keys: &[usize]) -> Sim {

@@ -1,6 +1,7 @@
 //! Rows: read, delivered, and settled.
 
 use super::*;
+use crate::store::Events as _;
 
 impl Sim {
     /// The snapshot is taken here; it is looked at whenever `EndRead` comes.

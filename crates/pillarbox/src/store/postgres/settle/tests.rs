@@ -5,7 +5,7 @@ use sqlx::postgres::PgPoolOptions;
 use super::super::PostgresStore;
 use super::super::place::{Place, server};
 use crate::id::{OwnerId, Seq, ShardId, Token};
-use crate::store::{RowLease, RowVerdict, SettleRows, Store as _};
+use crate::store::{Claims as _, RowLease, RowVerdict, SettleRows};
 use crate::verdict::Verdict;
 
 /// A renewal moves a row and leaves its token: the verdict that waited for it still counts.

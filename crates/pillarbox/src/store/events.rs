@@ -1,10 +1,101 @@
-//! Reads: which rows can be delivered, and when those are due that wait for their time.
+//! Events of owned shards: which can be delivered, and what became of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Budget, Content, Status};
+use async_trait::async_trait;
+
+use super::arc::for_arc;
+use super::{Budget, Content, RowLease, Status};
 use crate::envelope::Envelope;
-use crate::id::{Seq, ShardId, Token};
+use crate::error::Result;
+use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
+use crate::verdict::Verdict;
+
+/// Reads events of owned shards, and writes what became of them.
+///
+/// # Contract
+/// - [`settle`](Self::settle) MUST hold a lock on the shard's row while it changes events: a
+///   takeover that commits in between must wait, or must be seen.
+/// - A verdict MUST apply to a row only while its token is the one that was read, and MUST add 1 to
+///   it, so that a repeated settle changes nothing.
+/// - A verdict that is a failure MUST leave an audit row, `outbox-send-failed` or
+///   `outbox-failed-permanent`, in the same transaction.
+/// - Content comes within the [`Budget`] of a read.
+/// - Rows that wait for their time, and rows whose key is held, MUST NOT add to the cost of a read.
+/// - [`promote`](Self::promote) and [`postpone`](Self::postpone) MUST pass over a row that another
+///   transaction has locked.
+///
+/// # Examples
+/// ```
+/// use pillarbox::store::{Budget, Events, Read, ShardRead};
+/// use pillarbox::{Envelope, MemoryStore, Outbox, Seq, ShardId};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::new();
+/// let mut tx = Outbox::new().begin(&store).await?;
+/// tx.emit_envelope(Envelope::json("order.placed", &7)?).await?;
+/// tx.commit().await?;
+///
+/// let shards = (0..64).map(|n| ShardRead { shard: ShardId(n), floor: Seq::START }).collect();
+/// let rows = store.read(&Read { shards, limit: 10, budget: Budget::unlimited() }).await?;
+/// assert_eq!(rows[0].event().unwrap().event_type(), "order.placed");
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[async_trait]
+pub trait Events: Send + Sync {
+    /// Reads the new rows of shards, each shard's in order of `seq`.
+    async fn read(&self, read: &Read) -> Result<Vec<Pending>>;
+
+    /// Reads the new rows of keys, each key's from its head, in order of `seq`.
+    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>>;
+
+    /// Reads the oldest new row of each key of a shard in byte order of the keys, and then the new
+    /// rows without a key.
+    ///
+    /// Rows behind the head of their key MUST NOT add to the cost.
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads>;
+
+    /// Makes waiting rows new whose time has come, and returns when the next one is due.
+    ///
+    /// The rows that have been due for longest come first. Tokens do not change. The cost MUST NOT
+    /// grow with the rows that are not due.
+    async fn promote(&self, promote: &Promote) -> Result<Due>;
+
+    /// Makes new rows wait whose time has not come, each if its token still matches. Returns how many
+    /// these were.
+    ///
+    /// Adds 1 to their tokens, and ends the leases on them.
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64>;
+
+    /// Writes verdicts, fenced by owner and epoch of the shard and by the token of each row.
+    async fn settle(&self, settle: &Settle) -> Result<Settled>;
+
+    /// Returns which of these rows another transaction has locked. Never waits.
+    ///
+    /// Called after a write failed with [`ErrorKind::Busy`](crate::ErrorKind::Busy).
+    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>>;
+
+    /// Subscribes to commits in other processes; `None` where the database cannot announce them and
+    /// relays poll.
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>>;
+
+    /// Tells [subscribers](Self::subscribe) that there is something to read. A hint that may get lost.
+    async fn notify(&self) -> Result<()>;
+}
+
+for_arc!(Events {
+    async fn read(&self, read: &Read) -> Result<Vec<Pending>>;
+    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>>;
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads>;
+    async fn promote(&self, promote: &Promote) -> Result<Due>;
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64>;
+    async fn settle(&self, settle: &Settle) -> Result<Settled>;
+    async fn locked(&self, rows: &[RowLease]) -> Result<Vec<Seq>>;
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>>;
+    async fn notify(&self) -> Result<()>;
+});
 
 /// Which new rows to read.
 #[derive(Clone, Debug)]
@@ -211,4 +302,50 @@ pub enum Predecessor {
     Waiting,
     /// An older new row, at or below the floor of the read.
     Unread,
+}
+
+/// Verdicts to write, all of one owner.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// Whose.
+    pub owner: OwnerId,
+    /// The verdicts.
+    pub settlements: Vec<Settlement>,
+}
+
+/// One verdict and its fences.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// The shard of the event.
+    pub shard: ShardId,
+    /// The epoch at which the shard was held when the event was read.
+    pub epoch: Epoch,
+    /// Which event.
+    pub seq: Seq,
+    /// The token as it was read.
+    pub token: Token,
+    /// What to write.
+    pub verdict: Verdict,
+    /// The route that delivered it; 256 characters at most.
+    pub settled_by: Option<String>,
+}
+
+/// What a settle came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Events whose verdict was written. The others were settled before, or overtaken.
+    pub applied: Vec<Seq>,
+    /// Shards that are not held at the newest epoch given for them in this call; drop them.
+    pub refused: Vec<ShardId>,
+}
+
+/// Rings when something was committed elsewhere.
+#[async_trait]
+pub trait Notifications: Send + fmt::Debug {
+    /// Waits for the next ring; many at once may count as one. A connection that was lost is made
+    /// again, and counts as a ring, since nobody knows what was missed.
+    ///
+    /// # Cancel safety
+    /// A dropped wait may lose a ring: polling finds what it was about.
+    async fn recv(&mut self) -> Result<()>;
 }

@@ -1,11 +1,79 @@
-//! What an operator sees of dead letters, and does about them.
+//! What operators see and change, and what maintenance deletes.
 
-use std::{fmt, str::FromStr};
+mod dead_letter;
+mod purge;
 
+use async_trait::async_trait;
+
+pub use self::dead_letter::{Cursor, DeadLetter, Direction, Filter, List};
+pub(super) use self::purge::refuse_unless_nobody_delivers;
+pub use self::purge::{Purge, PurgeKind};
 use super::Status;
+use super::arc::for_arc;
 use crate::clock::Timestamp;
+use crate::envelope::{Envelope, InvalidRow};
 use crate::error::{Error, Result};
-use crate::id::{EventId, Seq, ShardId};
+use crate::id::{EventId, Seq, ShardId, Token};
+
+/// Shows operators dead letters, changes them, and deletes what is done with.
+///
+/// # Contract
+/// - Every operation MUST leave an audit row for each event that it changes, in the same transaction.
+/// - Every operation MUST add 1 to the token of a row, so that a verdict under way cannot undo it.
+/// - A purge MUST NOT delete a pending or held event, except with [`PurgeKind::Any`].
+///
+/// # Examples
+/// ```
+/// use pillarbox::store::{List, Operation, Operations};
+/// use pillarbox::{EventId, MemoryStore};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::new();
+/// assert!(store.dead_letters(&List::default()).await?.is_empty());
+///
+/// let operated = store.operate(&Operation::replay([EventId::new("invoice-7")?])).await?;
+/// assert_eq!(operated.matched, 0);
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[async_trait]
+pub trait Operations: Send + Sync {
+    /// Lists dead letters and held events, without their payloads.
+    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>>;
+
+    /// Counts dead letters and held events.
+    async fn count_dead(&self, filter: &Filter) -> Result<u64>;
+
+    /// Replays, skips or discards events. Events that are not in a suitable state do not change.
+    ///
+    /// A target that is a `seq` MUST be found whatever the id of its row looks like. A relay finds
+    /// replayed events at its next sweep, or at once after a wake.
+    async fn operate(&self, operation: &Operation) -> Result<Operated>;
+
+    /// Lists the failures of an event and the operations on it: the newest [`MAX_BATCH`] entries,
+    /// oldest first.
+    ///
+    /// The id is a text, since a row may have one that is not a valid [`EventId`].
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>>;
+
+    /// Deletes rows that are done with, up to [`Purge::limit`]. Returns how many these were.
+    ///
+    /// [`PurgeKind::Any`] is refused unless nobody delivers from the tables.
+    async fn purge(&self, purge: &Purge) -> Result<u64>;
+
+    /// Returns an event and its state.
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>>;
+}
+
+for_arc!(Operations {
+    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>>;
+    async fn count_dead(&self, filter: &Filter) -> Result<u64>;
+    async fn operate(&self, operation: &Operation) -> Result<Operated>;
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>>;
+    async fn purge(&self, purge: &Purge) -> Result<u64>;
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>>;
+});
 
 /// Most rows that one list or operation takes.
 pub const MAX_BATCH: usize = 1000;
@@ -15,169 +83,6 @@ const MAX_BY: usize = 256;
 
 /// Longest reason, in characters.
 const MAX_REASON: usize = 1000;
-
-/// Which dead letters and held events. What is not said does not matter.
-///
-/// # Examples
-/// ```
-/// use pillarbox::store::Filter;
-///
-/// let refused = Filter {
-///     event_type: Some("mail.sent".into()),
-///     error: Some("connection refused".into()),
-///     ..Filter::default()
-/// };
-/// assert_eq!(refused.tenant_id, None);
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// `Dead`, `Held`, or both. Any other status finds nothing.
-    pub status: Option<Status>,
-    /// Its type, exactly.
-    pub event_type: Option<String>,
-    /// The type of its aggregate, exactly.
-    pub aggregate_type: Option<String>,
-    /// The id of its aggregate, exactly.
-    pub aggregate_id: Option<String>,
-    /// What it is ordered by, exactly.
-    pub key: Option<String>,
-    /// Whose it is, exactly.
-    pub tenant_id: Option<String>,
-    /// What its error text contains, upper and lower case told apart.
-    pub error: Option<String>,
-    /// Given up at this moment or later.
-    pub since: Option<Timestamp>,
-    /// Given up before this moment.
-    pub until: Option<Timestamp>,
-}
-
-/// A page of dead letters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List {
-    /// Which.
-    pub filter: Filter,
-    /// Which first.
-    pub direction: Direction,
-    /// Only those after this one, in the page's direction: the last one of the page before.
-    pub after: Option<Cursor>,
-    /// How many at most; more than [`MAX_BATCH`] are never given.
-    pub limit: u32,
-}
-
-impl Default for List {
-    fn default() -> Self {
-        Self {
-            filter: Filter::default(),
-            direction: Direction::NewestFirst,
-            after: None,
-            limit: 100,
-        }
-    }
-}
-
-impl List {
-    /// The limit that is used: at most [`MAX_BATCH`].
-    pub fn rows(&self) -> usize {
-        usize::try_from(self.limit).unwrap_or(MAX_BATCH).min(MAX_BATCH)
-    }
-}
-
-/// Which dead letters come first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
-    /// Those given up last.
-    #[default]
-    NewestFirst,
-    /// Those given up first.
-    OldestFirst,
-}
-
-/// A place in the list of dead letters, which stays where it is while the list changes.
-///
-/// # Examples
-/// ```
-/// use pillarbox::store::Cursor;
-///
-/// let place: Cursor = "1700000000000000-42".parse()?;
-/// assert_eq!(place.to_string(), "1700000000000000-42");
-/// assert!("somewhere".parse::<Cursor>().is_err());
-/// # Ok::<(), pillarbox::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor {
-    /// When the event was given up.
-    pub at: Timestamp,
-    /// Its place in the table.
-    pub seq: Seq,
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.at.unix_micros(), self.seq.0)
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let parts = text.rsplit_once('-').and_then(|(at, seq)| {
-            Some((at.parse::<i64>().ok()?, seq.parse::<i64>().ok().filter(|seq| *seq >= 0)?))
-        });
-        let Some((at, seq)) = parts else {
-            return Err(Error::invalid(format!(
-                "not a cursor: {text:?}; use the one that came with the page before"
-            )));
-        };
-        Ok(Self { at: Timestamp::from_unix_micros(at), seq: Seq(seq) })
-    }
-}
-
-/// A dead letter or a held event, without its payload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetter {
-    /// Its place.
-    pub seq: Seq,
-    /// Its shard.
-    pub shard: ShardId,
-    /// Its id, whatever stands in the row.
-    pub event_id: String,
-    /// Its type.
-    pub event_type: String,
-    /// Its version.
-    pub event_version: i32,
-    /// The type of its aggregate.
-    pub aggregate_type: String,
-    /// The id of its aggregate.
-    pub aggregate_id: Option<String>,
-    /// What it is ordered by.
-    pub key: Option<String>,
-    /// Whose it is.
-    pub tenant_id: Option<String>,
-    /// `Dead`, or `Held` where its key waits.
-    pub status: Status,
-    /// How many attempts have failed.
-    pub attempts: u32,
-    /// Why it was given up.
-    pub last_error: Option<String>,
-    /// The route that gave it up.
-    pub settled_by: Option<String>,
-    /// When it happened, by the writer's word.
-    pub occurred_at: Timestamp,
-    /// When it was inserted.
-    pub created_at: Timestamp,
-    /// When it was given up.
-    pub given_up_at: Timestamp,
-    /// How large its payload is, in bytes.
-    pub payload_size: u64,
-}
-
-impl DeadLetter {
-    /// Where the next page begins when this is the last one of a page.
-    pub fn cursor(&self) -> Cursor {
-        Cursor { at: self.given_up_at, seq: self.seq }
-    }
-}
 
 /// Something an operator does to dead letters.
 ///
@@ -400,19 +305,38 @@ impl AuditEntry {
     }
 }
 
+/// An event as it stands in the table.
+#[derive(Clone, Debug)]
+pub struct StoredEvent {
+    /// Its place.
+    pub seq: Seq,
+    /// Its shard.
+    pub shard: ShardId,
+    /// What it is ordered by.
+    pub key: Option<String>,
+    /// How often its state was decided.
+    pub token: Token,
+    /// Where it is in its life.
+    pub status: Status,
+    /// How many attempts have failed.
+    pub attempts: u32,
+    /// When it may be delivered.
+    pub available_at: Timestamp,
+    /// When it was inserted, by the database's clock.
+    pub created_at: Timestamp,
+    /// When its last verdict was written, if it was a final one.
+    pub done_at: Option<Timestamp>,
+    /// The route that settled it.
+    pub settled_by: Option<String>,
+    /// Why its last attempt failed.
+    pub last_error: Option<String>,
+    /// The event, or why the row is none.
+    pub event: Result<Envelope, InvalidRow>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cursor_before_1970_comes_back() {
-        let place = Cursor { at: Timestamp::from_unix_micros(-5), seq: Seq(3) };
-
-        assert_eq!(place.to_string().parse::<Cursor>().unwrap(), place);
-        for wrong in ["", "-", "1", "1-", "-1", "1--2", "x-1", "1-99999999999999999999"] {
-            assert!(wrong.parse::<Cursor>().is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn who_and_why_are_bounded_and_come_back() {

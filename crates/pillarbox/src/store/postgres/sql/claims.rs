@@ -1,4 +1,4 @@
-//! Statements of row claims.
+//! Statements of leases on rows.
 
 use super::{audit, blocked, event_columns, heads, mark, pending_columns, under_token};
 
@@ -20,7 +20,7 @@ update {p}outbox_event e
 set locked_by = $1,
     locked_until = clock_timestamp() + $4 * interval '1 microsecond',
     lock_token = e.lock_token % 2147483647 + 1
-where e.ctid = any(array(select place from due)) and e.status < 1
+where e.ctid = any(array(select place from due)) and e.status < {done}
 returning ",
             pending_columns!(
                 "case when e.seq = any(array(select seq from due where is_lapsed))
@@ -43,7 +43,7 @@ with due as materialized (
         select e.ctid as place, e.seq,
             e.locked_until is not null or e.crashes > 0 as is_lapsed
         from {p}outbox_event e
-        where e.shard = want.shard and e.status = 0 and ",
+        where e.shard = want.shard and e.status = {new} and ",
     unleased!(),
     "
         order by e.seq
@@ -72,7 +72,7 @@ with due as materialized (
             select e.ctid as place, e.seq,
             e.locked_until is not null or e.crashes > 0 as is_lapsed
             from {p}outbox_event e
-            where e.shard = want.shard and e.seq = head.seq and e.status = 0 and ",
+            where e.shard = want.shard and e.seq = head.seq and e.status = {new} and ",
     unleased!(),
     "
               and (",
@@ -86,7 +86,7 @@ with due as materialized (
             select e.ctid as place, e.seq,
             e.locked_until is not null or e.crashes > 0 as is_lapsed
             from {p}outbox_event e
-            where e.shard = want.shard and e.ordering_key is null and e.status + 0 = 0 and ",
+            where e.shard = want.shard and e.ordering_key is null and e.status + 0 = {new} and ",
     unleased!(),
     "
             order by e.ordering_key, e.seq
@@ -98,26 +98,6 @@ with due as materialized (
 ",
     lease!()
 );
-
-/// Rows that another transaction has locked: those that are there and were skipped.
-pub(in super::super) const LOCKED: &str = "
-with free as materialized (
-    select e.seq
-    from unnest($1::smallint[], $2::bigint[]) as v (shard, seq)
-    cross join lateral (
-        select e.seq
-        from {p}outbox_event e
-        where e.shard = v.shard and e.seq = v.seq and e.status = 0
-        for update skip locked
-    ) e
-)
-select v.seq
-from unnest($1::smallint[], $2::bigint[]) as v (shard, seq)
-where v.seq not in (select seq from free)
-  and exists (
-    select 1 from {p}outbox_event e
-    where e.shard = v.shard and e.seq = v.seq and e.status = 0
-)";
 
 /// Rows that a relay could deliver now, of the oldest new ones of each shard; and those that are
 /// about to be promoted.
@@ -131,7 +111,7 @@ select least($2, (
         cross join lateral (
             select e.shard, e.ordering_key, e.seq, e.available_at, e.locked_until
             from {p}outbox_event e
-            where e.shard = want.shard and e.status = 0
+            where e.shard = want.shard and e.status = {new}
             order by e.seq
             limit (select $2::bigint)
         ) e
@@ -150,7 +130,7 @@ select least($2, (
         cross join lateral (
             select e.shard, e.ordering_key, e.seq
             from {p}outbox_event e
-            where e.shard = want.shard and e.status = 2
+            where e.shard = want.shard and e.status = {waiting}
               and e.available_at <= (select clock_timestamp())
             order by e.available_at, e.seq
             limit (select $2::bigint)
@@ -205,7 +185,7 @@ where e.locked_until <= clock_timestamp() and ",
 );
 
 /// Another program may have written any number: the count starts at zero and stays in its range.
-pub(in super::super) const SUSPECT: &str = concat!(
+pub(in super::super) const RECORD_STARTS: &str = concat!(
     "
 update {p}outbox_event e
 set crashes = least(greatest(e.crashes, 0), 2147483646) + 1

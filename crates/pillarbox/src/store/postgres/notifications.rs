@@ -10,20 +10,25 @@ use super::PostgresStore;
 use crate::error::Result;
 use crate::store::Notifications;
 
-pub(super) struct PostgresBell(PgListener);
+pub(super) struct PostgresNotifications(PgListener);
 
-impl PostgresBell {
+impl PostgresNotifications {
     pub(super) async fn connect(store: &PostgresStore) -> Result<Self> {
         let options = (*store.pool.connect_options()).clone();
         let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
         let mut listener = PgListener::connect_with(&pool).await?;
-        listener.listen(&channel(store)).await?;
+        listener.listen(&Self::channel(store)).await?;
         Ok(Self(listener))
+    }
+
+    /// Tables of the same name in another schema notify too, which costs a read and nothing else.
+    pub(super) fn channel(store: &PostgresStore) -> String {
+        format!("{}outbox_event", store.tables.prefix().as_str())
     }
 }
 
 #[async_trait]
-impl Notifications for PostgresBell {
+impl Notifications for PostgresNotifications {
     async fn recv(&mut self) -> Result<()> {
         // `None`: the connection was lost, and is made again by the next call.
         self.0.try_recv().await?;
@@ -32,21 +37,8 @@ impl Notifications for PostgresBell {
     }
 }
 
-impl fmt::Debug for PostgresBell {
+impl fmt::Debug for PostgresNotifications {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PostgresBell")
+        f.write_str("PostgresNotifications")
     }
-}
-
-pub(super) async fn notify(store: &PostgresStore) -> Result<()> {
-    let notify = sqlx::query("select pg_notify($1, '')").persistent(store.named);
-    let mut link = store.link(store.work()).await?;
-    notify.bind(channel(store)).execute(&mut *link).await?;
-    link.end().await?;
-    Ok(())
-}
-
-/// Tables of the same name in another schema ring too, which costs a look and nothing else.
-fn channel(store: &PostgresStore) -> String {
-    format!("{}outbox_event", store.tables.prefix().as_str())
 }

@@ -1,4 +1,4 @@
-//! Verdicts as a statement takes them: in order of `seq`, column by column.
+//! Rows and verdicts as arrays, one for each column: what a statement binds.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
-//! Statements of operators and maintenance.
+//! Statements of operators and of purges.
 
-use super::{alive, event_columns};
+use super::event_columns;
 
 /// A page of dead letters without their payloads; the rest of the statement says which.
 pub(in super::super) const DEAD_LETTERS: &str = "
@@ -11,16 +11,15 @@ select
     e.created_at, e.done_at,
     coalesce(octet_length(e.payload::text), octet_length(e.payload_bytes), 0)::bigint as payload_size
 from {p}outbox_event e
-where e.status in (3, 4)";
+where e.status in ({dead}, {held})";
 
-pub(in super::super) const COUNT_DEAD: &str =
-    "select count(*) from {p}outbox_event e where e.status in (3, 4) and e.done_at > '-infinity'";
+pub(in super::super) const COUNT_DEAD: &str = "select count(*) from {p}outbox_event e where e.status in ({dead}, {held}) and e.done_at > '-infinity'";
 
 /// A list that a person waits for gives up before the person does.
-pub(in super::super) const BE_BRIEF: &str = "set local statement_timeout = '10s'";
+pub(in super::super) const LIMIT_TIME: &str = "set local statement_timeout = '10s'";
 
 /// Where events are: an operation finds its rows by `seq`.
-pub(in super::super) const PLACES: &str =
+pub(in super::super) const FIND_IDS: &str =
     "select seq from {p}outbox_event where event_id = any($1)";
 
 /// In order of their places, as everyone who locks rows: so nobody waits in a circle. The sum leads
@@ -33,7 +32,7 @@ with found as materialized (
     select e.event_id, e.status, e.attempts
     from {p}outbox_event e
     where (select set_config('lock_timeout', '3s', true)) is not null
-      and e.seq = any($1) and e.status + 0 in (3, 4)
+      and e.seq = any($1) and e.status + 0 in ({dead}, {held})
     order by e.ctid
     for update
 ), picked as (
@@ -63,10 +62,10 @@ select
 
 /// The token grows, so that a verdict still under way cannot swallow the replay.
 pub(in super::super) const REPLAY: &str = concat!(
-    picked!("(3, 4)"),
+    picked!("({dead}, {held})"),
     "
     update {p}outbox_event e
-    set status = 0, attempts = 0, crashes = 0, available_at = clock_timestamp(), done_at = null,
+    set status = {new}, attempts = 0, crashes = 0, available_at = clock_timestamp(), done_at = null,
         locked_by = null, locked_until = null, lock_token = e.lock_token % 2147483647 + 1
     from picked
     where e.event_id = picked.event_id",
@@ -74,17 +73,17 @@ pub(in super::super) const REPLAY: &str = concat!(
 );
 
 pub(in super::super) const SKIP: &str = concat!(
-    picked!("(4)"),
+    picked!("({held})"),
     "
     update {p}outbox_event e
-    set status = 3, lock_token = e.lock_token % 2147483647 + 1
+    set status = {dead}, lock_token = e.lock_token % 2147483647 + 1
     from picked
     where e.event_id = picked.event_id",
     operated!()
 );
 
 pub(in super::super) const DISCARD: &str = concat!(
-    picked!("(3, 4)"),
+    picked!("({dead}, {held})"),
     "
     delete from {p}outbox_event e
     using picked
@@ -92,7 +91,7 @@ pub(in super::super) const DISCARD: &str = concat!(
     operated!()
 );
 
-pub(in super::super) const TRAIL: &str = "
+pub(in super::super) const AUDIT_TRAIL: &str = "
 select action, attempts, error, extra::text as extra, at
 from {p}outbox_audit
 where event_id = $1
@@ -129,9 +128,9 @@ where ctid = any(array(
     };
 }
 
-pub(in super::super) const PURGE_DONE: &str = purge_final!("1", "(1)");
+pub(in super::super) const PURGE_DONE: &str = purge_final!("{done}", "({done})");
 
-pub(in super::super) const PURGE_DEAD: &str = purge_final!("3", "(3, 4)");
+pub(in super::super) const PURGE_DEAD: &str = purge_final!("{dead}", "({dead}, {held})");
 
 pub(in super::super) const PURGE_AUDIT: &str = "
 delete from {p}outbox_audit
@@ -152,7 +151,7 @@ where ctid = any(array(
     ))";
 
 /// The mode stays as it is until the purge has ended.
-pub(in super::super) const HOLD_MODE: &str =
+pub(in super::super) const LOCK_MODE: &str =
     "select claim, ordered from {p}outbox_setting where id = 1 for share";
 
 /// Looks at the heads only: what is old lies there, or comes there when its time has come.
@@ -164,7 +163,7 @@ where ctid = any(array(
              from {p}outbox_shard s
              cross join lateral (
                 select ctid as place, created_at from {p}outbox_event e
-                where e.shard = s.shard and e.status = 0
+                where e.shard = s.shard and e.status = {new}
                 order by e.seq
                 limit (select $2::bigint)
              ) e)
@@ -173,119 +172,21 @@ where ctid = any(array(
              from {p}outbox_shard s
              cross join lateral (
                 select ctid as place, created_at from {p}outbox_event e
-                where e.shard = s.shard and e.status = 2
+                where e.shard = s.shard and e.status = {waiting}
                 order by e.available_at, e.seq
                 limit (select $2::bigint)
              ) e)
             union all
             (select ctid, done_at from {p}outbox_event
-             where status = 1 order by done_at limit $2)
+             where status = {done} order by done_at limit $2)
             union all
             (select ctid, done_at from {p}outbox_event
-             where status in (3, 4) order by done_at limit $2)
+             where status in ({dead}, {held}) order by done_at limit $2)
         ) old
         where since < (select clock_timestamp() - $1 * interval '1 microsecond')
         limit $2
     ))
   and coalesce(done_at, created_at) < (select clock_timestamp() - $1 * interval '1 microsecond')";
-
-/// Everything that is not done, as its own index has it. The conditions that are always met lead the
-/// planner to the partial indexes, also before it has gathered statistics.
-macro_rules! not_done {
-    ($columns:literal) => {
-        concat!(
-            "
-    select ",
-            $columns,
-            " from {p}outbox_event
-    where status = 0 and shard >= 0
-    union all
-    select ",
-            $columns,
-            " from {p}outbox_event
-    where status = 2 and shard >= 0
-    union all
-    select ",
-            $columns,
-            " from {p}outbox_event
-    where status in (3, 4) and done_at > '-infinity'"
-        )
-    };
-}
-
-/// Counts in the indexes, without a look at the rows. The oldest is looked for among those in front
-/// of each shard's line, and is exact while the line is short.
-pub(in super::super) const STATS: &str = concat!(
-    "
-select
-    (select count(*) from {p}outbox_event where status = 0 and shard >= 0) as new,
-    (select count(*) from {p}outbox_event where status = 2 and shard >= 0) as waiting,
-    (select count(*) from {p}outbox_event
-        where status in (3, 4) and status = 4 and done_at > '-infinity') as held,
-    (select count(*) from {p}outbox_event
-        where status in (3, 4) and status = 3 and done_at > '-infinity') as dead,
-    (select extract(epoch from clock_timestamp() - min(e.available_at)) * 1000000
-        from {p}outbox_shard s
-        cross join lateral (
-            (select e.available_at from {p}outbox_event e
-            where e.shard = s.shard and e.status = 0
-            order by e.seq
-            limit 100)
-            union all
-            (select e.available_at from {p}outbox_event e
-            where e.shard = s.shard and e.status = 2
-            order by e.available_at, e.seq
-            limit 1)
-        ) e
-        where e.available_at <= clock_timestamp())::bigint as oldest_lag,
-    (select count(*) from {p}outbox_owner where ",
-    alive!(),
-    ") as owners,
-    (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner o on o.owner = s.owner and ",
-    alive!(),
-    "
-    ) as owned_shards"
-);
-
-pub(in super::super) const COUNT_DONE: &str =
-    "select count(*) from {p}outbox_event where status = 1";
-
-pub(in super::super) const SHARD_STATS: &str = concat!(
-    "
-select
-    s.shard, s.owner, s.epoch,
-    count(*) filter (where e.status = 0) as new,
-    count(*) filter (where e.status = 2) as waiting,
-    count(*) filter (where e.status = 4) as held,
-    (extract(epoch from clock_timestamp() - min(e.available_at)
-        filter (where e.status in (0, 2) and e.available_at <= clock_timestamp()))
-        * 1000000)::bigint as oldest_lag
-from {p}outbox_shard s
-left join (",
-    not_done!("shard, status, available_at"),
-    "
-) e on e.shard = s.shard
-group by s.shard, s.owner, s.epoch
-order by s.shard"
-);
-
-pub(in super::super) const TYPE_STATS: &str = concat!(
-    "
-select
-    event_type,
-    count(*) filter (where status = 0) as new,
-    count(*) filter (where status = 2) as waiting,
-    count(*) filter (where status = 4) as held,
-    count(*) filter (where status = 3) as dead
-from (",
-    not_done!("event_type, status"),
-    "
-) e
-group by event_type
-order by count(*) desc, event_type
-limit $1"
-);
 
 pub(in super::super) const EVENT: &str = concat!(
     "

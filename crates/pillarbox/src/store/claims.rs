@@ -1,10 +1,108 @@
-//! Row claims: due rows under a lease of their own.
+//! Leases on rows: due rows, one by one.
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
+
+use super::arc::for_arc;
 use super::{Budget, Order, Pending, Settlement};
+use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::verdict::Verdict;
+
+/// Leases rows one by one: [`ClaimMode::Rows`](super::ClaimMode::Rows).
+///
+/// # Contract
+/// - Claims MUST pass each other, not wait for each other.
+/// - A claim MUST add 1 to the token of a row, so that an earlier verdict under way cannot apply.
+/// - Only the lease of a row counts: whether its owner is registered is not checked. An owner whose
+///   own lease has lapsed claims and delivers nothing before it has renewed it.
+/// - [`renew_rows`](Self::renew_rows), [`reclaim`](Self::reclaim) and
+///   [`record_starts`](Self::record_starts) MUST NOT wait for a row that another transaction has
+///   locked. Such a row stays as it is, and [`Events::locked`](super::Events::locked) returns it.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use pillarbox::store::{Budget, Claim, Claims, Order};
+/// use pillarbox::{Envelope, MemoryStore, Outbox, OwnerId, ShardId};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::new();
+/// let mut tx = Outbox::new().begin(&store).await?;
+/// tx.emit_envelope(Envelope::json("order.placed", &7)?).await?;
+/// tx.commit().await?;
+///
+/// let claim = Claim {
+///     owner: OwnerId::generate(),
+///     length: Duration::from_secs(15),
+///     shards: (0..64).map(ShardId).collect(),
+///     after: None,
+///     limit: 100,
+///     budget: Budget::unlimited(),
+///     order: Order::Key,
+/// };
+/// assert_eq!(store.claim(&claim).await?.len(), 1);
+/// assert_eq!(store.claim(&claim).await?.len(), 0); // it is leased
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[async_trait]
+pub trait Claims: Send + Sync {
+    /// Leases new rows to an owner, and rows whose lease has lapsed.
+    ///
+    /// In order of keys, only the oldest row of a key that is not final can be claimed. A new row
+    /// whose time has not come is leased too, so that its claimer can
+    /// [postpone](super::Events::postpone) it. Rows beyond the claim's [`Budget`] are leased too, and
+    /// come without content. Rows that are larger than any event MAY be left to a claim that finds
+    /// nothing else.
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
+
+    /// Extends the leases of rows that are still this owner's. Returns which these are.
+    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>>;
+
+    /// Releases undelivered rows that are still this owner's; they are due at once. Returns how many
+    /// these were.
+    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64>;
+
+    /// Ends leases that have lapsed by the database's clock, each if the row's token still matches.
+    /// Returns how many these were.
+    ///
+    /// Adds 1 to the tokens, so that a verdict of the former owner cannot apply.
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64>;
+
+    /// Increments the crash counter of rows that are about to be delivered and may have crashed a
+    /// previous relay. Returns the new counters.
+    ///
+    /// A row is counted only if it is new or waits for its retry, its token matches, and its counter
+    /// is below [`Starts::below`]. The token does not change. A verdict and a replay reset the
+    /// counter.
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>>;
+
+    /// Writes verdicts on claimed rows, fenced by owner and token of each row. Returns which were
+    /// written.
+    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>>;
+
+    /// Counts the rows of shards that can be delivered now, up to [`MAX_DUE`]: due, not leased, and
+    /// not behind an older row of their key that waits for its time or for an operator.
+    ///
+    /// Reads no more new rows than that.
+    async fn count_due(&self, shards: &[ShardId]) -> Result<u64>;
+}
+
+for_arc!(Claims {
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
+    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>>;
+    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64>;
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64>;
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>>;
+    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>>;
+    async fn count_due(&self, shards: &[ShardId]) -> Result<u64>;
+});
+
+/// Most rows that [`Claims::count_due`] counts.
+pub const MAX_DUE: u32 = 100_000;
 
 /// A wish for due rows.
 #[derive(Clone, Debug)]
@@ -105,6 +203,15 @@ pub struct RenewRows {
     pub length: Duration,
     /// Which.
     pub rows: Vec<RowLease>,
+}
+
+/// Rows that their last owner may have died of.
+#[derive(Clone, Debug)]
+pub struct Starts {
+    /// The rows, as they were read.
+    pub rows: Vec<RowLease>,
+    /// Only those that were counted fewer times than this.
+    pub below: u32,
 }
 
 /// Verdicts on claimed rows, all of one owner.

@@ -1,13 +1,18 @@
 //! Connections of the store's own: business transactions that use up the pool cost neither a
 //! delivery nor the lease.
+//!
+//! A pooler in transaction mode may give every transaction another connection to the server. sqlx
+//! sends a statement's text and its arguments in two steps: outside of a transaction the second
+//! could meet a connection that knows nothing of the first, or knows another client's.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{Connection as _, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool};
 
 use super::PostgresStore;
+use crate::error::{Error, Result};
 
 /// A plan is made once and kept for weeks. The server may make it while the table is empty, and
 /// would then read all of it, also when it is full; so no statement here may be served that way,
@@ -18,7 +23,7 @@ pub(super) const STEADY: &str =
 /// One read, one settle of each kind, and something now and then.
 const WORK: u32 = 4;
 const LEASES: u32 = 2;
-const PATIENCE: Duration = Duration::from_secs(3);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connection that was just used is not asked whether it is still there: that would take as long
 /// as a small statement, and what is lost with it is asked again.
 const RECENT: Duration = Duration::from_secs(1);
@@ -34,6 +39,23 @@ impl From<PgPool> for DedicatedPool {
 }
 
 impl PostgresStore {
+    /// Runs statements on one connection of this pool. Behind a pooler they are in a transaction,
+    /// which commits if all of them succeed.
+    pub(super) async fn run<T, E: Into<Error>>(
+        &self,
+        pool: &PgPool,
+        statements: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
+    ) -> Result<T> {
+        if self.named {
+            let mut connection = pool.acquire().await?;
+            return statements(&mut connection).await.map_err(Into::into);
+        }
+        let mut tx = self.begin_on(pool).await?;
+        let answer = statements(&mut tx).await.map_err(Into::into)?;
+        tx.commit().await?;
+        Ok(answer)
+    }
+
     /// Where rows are read, and verdicts are written.
     pub(super) fn work(&self) -> &PgPool {
         self.work.0.get_or_init(|| self.own(WORK))
@@ -47,7 +69,7 @@ impl PostgresStore {
     fn own(&self, most: u32) -> PgPool {
         let mut options = PgPoolOptions::new()
             .max_connections(most)
-            .acquire_timeout(PATIENCE)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .before_acquire(|connection, used| {
                 Box::pin(

@@ -1,9 +1,9 @@
-//! What maintenance deletes.
+//! Rows that maintenance deletes.
 
 use std::time::Duration;
 
-use super::{ClaimMode, DeliveryMode};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::{ClaimMode, DeliveryMode};
 
 /// What to delete.
 ///
@@ -37,7 +37,7 @@ pub enum PurgeKind {
     /// What inboxes have noted; an event that comes again later has its effect again.
     Inbox,
     /// Events in any state, by the time they were emitted, or of their verdict if they have one.
-    /// Refused unless the tables are set to [`ClaimMode::None`](super::ClaimMode::None).
+    /// Refused unless the tables are set to [`ClaimMode::None`](ClaimMode::None).
     Any,
 }
 
@@ -93,7 +93,7 @@ impl Purge {
 }
 
 /// What nobody has delivered goes only where nobody is meant to deliver.
-pub(super) fn refuse_unless_nobody_delivers(mode: DeliveryMode) -> Result<()> {
+pub(in crate::store) fn refuse_unless_nobody_delivers(mode: DeliveryMode) -> Result<()> {
     if mode.claim == ClaimMode::None {
         return Ok(());
     }

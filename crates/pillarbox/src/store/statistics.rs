@@ -1,8 +1,44 @@
-//! How much there is of what.
+//! Counts of events.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+
+use super::arc::for_arc;
+use crate::error::Result;
 use crate::id::{Epoch, OwnerId, ShardId};
+
+/// Counts events.
+///
+/// # Contract
+/// - The cost of [`stats`](Self::stats) MUST NOT grow with the events that are done.
+///
+/// # Examples
+/// ```
+/// use pillarbox::MemoryStore;
+/// use pillarbox::store::Statistics;
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::new();
+/// assert_eq!(store.stats().await?.new, 0);
+/// assert_eq!(store.breakdown().await?.shards.len(), 64);
+/// # Ok::<(), pillarbox::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[async_trait]
+pub trait Statistics: Send + Sync {
+    /// Counts pending and dead events.
+    async fn stats(&self) -> Result<Stats>;
+
+    /// Counts events by shard and by event type. Counts done events too, and may take long.
+    async fn breakdown(&self) -> Result<Breakdown>;
+}
+
+for_arc!(Statistics {
+    async fn stats(&self) -> Result<Stats>;
+    async fn breakdown(&self) -> Result<Breakdown>;
+});
 
 /// How much there is of what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
