@@ -7,6 +7,8 @@ pub mod audit;
 pub mod bank;
 pub mod check;
 pub mod config;
+#[cfg(feature = "crash-points")]
+pub mod crashing_store;
 pub mod deployment;
 pub mod disk;
 pub mod finding;

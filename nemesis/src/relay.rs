@@ -1,4 +1,4 @@
-//! A relay as a process of its own: does what its orders say until it is told to end.
+//! The relay process: runs as configured until SIGTERM.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::layer::{self, ConcurrencyLimit, Layer};
+use pillarbox::store::ClaimMode;
 use pillarbox::telemetry::RelayEvent;
 use pillarbox::{
     Backoff, Cx, Envelope, Failure, Inbox, Listeners, Outbox, Relay, RelayHandle, Store,
@@ -20,13 +21,13 @@ use crate::transfer::{AGGREGATE, NOTICE, TRANSFER, Transfer};
 use crate::writer::Writers;
 use crate::{OrderedEvent, Result, UnorderedEvent};
 
-/// How long to wait before a busy database is asked again.
+/// How long to wait before a transient error is retried.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Delivers, and writes if it is told to, until SIGTERM.
+/// Relays, and writes if configured, until SIGTERM.
 ///
 /// # Errors
-/// What the relay refuses at its start, and what its writers fail with.
+/// When the relay does not start, or a writer fails.
 pub async fn run(config: ProcessConfig) -> Result {
     let mut end = signal(SignalKind::terminate())?;
     let log = log(&config)?;
@@ -56,10 +57,10 @@ fn writers(bank: &Bank, outbox: &Outbox, writes: WriteLoad, log: &Arc<Log>) -> W
     if writes.load == Load::Even { writers } else { writers.told_to(bank, Arc::clone(log)) }
 }
 
-/// A database that is out of reach is asked again, as a supervisor would.
+/// Connects, and retries transient errors.
 ///
 /// # Errors
-/// When it will not mend by itself.
+/// When the error is permanent.
 pub async fn attached(url: &str) -> pillarbox::Result<(Arc<dyn Store>, Bank)> {
     loop {
         match attach(url).await {
@@ -69,7 +70,18 @@ pub async fn attached(url: &str) -> pillarbox::Result<(Arc<dyn Store>, Bank)> {
     }
 }
 
-/// A database that is too busy to let a relay in is asked again, as a supervisor would.
+/// The store of a relay or operator, with crash points around its calls.
+#[cfg(feature = "crash-points")]
+pub(crate) fn with_crash_points(store: &Arc<dyn Store>, claim: ClaimMode) -> Arc<dyn Store> {
+    Arc::new(crate::crashing_store::CrashingStore::new(Arc::clone(store), claim))
+}
+
+#[cfg(not(feature = "crash-points"))]
+pub(crate) fn with_crash_points(store: &Arc<dyn Store>, _: ClaimMode) -> Arc<dyn Store> {
+    Arc::clone(store)
+}
+
+/// Starts a relay, and retries transient errors.
 pub(crate) async fn start(
     store: &Arc<dyn Store>,
     bank: &Bank,
@@ -79,10 +91,11 @@ pub(crate) async fn start(
     let recorder = RecordingListener::new(log, bank, config)?;
     loop {
         let seen = Arc::clone(log);
-        let mut relay = Relay::new(Arc::clone(store), listeners(&recorder, config.disturbance))
+        let store = with_crash_points(store, config.settings.claim);
+        let mut relay = Relay::new(store, listeners(&recorder, config.disturbance))
             .settings(config.settings.clone())
             .retry(Backoff::new(2 * AGAIN, Duration::from_millis(config.backoff)))
-            .observer(move |relay_event: &RelayEvent<'_>| see(&seen, relay_event));
+            .observer(move |relay_event: &RelayEvent<'_>| log_relay_event(&seen, relay_event));
         if config.disturbance.is_limited() {
             relay = relay.layer(limit()?);
         }
@@ -95,7 +108,7 @@ pub(crate) async fn start(
     }
 }
 
-/// Where the store is behind a pooler, the writers are.
+/// An outbox that is behind a pooler if the store is.
 fn pooled(outbox: Outbox, config: &ProcessConfig) -> Outbox {
     if is_pooled(config) { outbox.pooler() } else { outbox }
 }
@@ -104,10 +117,10 @@ fn is_pooled(config: &ProcessConfig) -> bool {
     config.url.contains("pooler=true")
 }
 
-/// Writes without a relay, then ends.
+/// Writes without a relay.
 ///
 /// # Errors
-/// What its writers fail with.
+/// When a writer fails.
 pub async fn write(config: ProcessConfig) -> Result {
     let (_, bank) = attached(&config.url).await?;
     let Some(writes) = config.writes else { return Ok(()) };
@@ -116,7 +129,7 @@ pub async fn write(config: ProcessConfig) -> Result {
     Ok(())
 }
 
-/// What a listener does with an event before it is done.
+/// A listener that logs each delivery.
 #[derive(Clone, Debug)]
 struct RecordingListener {
     log: Arc<Log>,
@@ -134,15 +147,15 @@ impl RecordingListener {
         Ok(Self { log, manner: config.listener, bank, inbox, healed: healed(&config.log) })
     }
 
-    async fn hear(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
-        self.take_time().await;
+    async fn record(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
+        self.sleep().await;
         if let ListenerBehavior::Effect { fails, .. } = self.manner {
-            self.follow_script(entry, fails).await?;
+            self.apply_effect(entry, fails).await?;
         }
         Ok(self.log.append(entry)?)
     }
 
-    async fn take_time(&self) {
+    async fn sleep(&self) {
         match self.manner {
             ListenerBehavior::Plain => {}
             ListenerBehavior::Slow(micros) => {
@@ -154,7 +167,7 @@ impl RecordingListener {
         }
     }
 
-    async fn follow_script(
+    async fn apply_effect(
         &self,
         entry: &Entry<'_>,
         fails: bool,
@@ -163,16 +176,16 @@ impl RecordingListener {
         else {
             return Ok(());
         };
-        let is_to_fail = matches!(entry, Entry::Unordered { n, .. } if fails && n % 2 == 0);
-        if is_to_fail && !self.healed.exists() {
-            return Err(Failure::dead("fails by order"));
+        let must_fail = matches!(entry, Entry::Unordered { n, .. } if fails && n % 2 == 0);
+        if must_fail && !self.healed.exists() {
+            return Err(Failure::dead("fails as configured"));
         }
-        let booked = self.bank.book(&self.inbox, id, account, 0).await;
-        booked.map_err(|error| Failure::defer(AGAIN, error))
+        let applied = self.bank.apply(&self.inbox, id, account, 0).await;
+        applied.map_err(|error| Failure::defer(AGAIN, error))
     }
 
-    /// Looks whether it came as it was emitted and not too early, has its effect, and notes it.
-    async fn book(&self, envelope: &Envelope) -> std::result::Result<(), Failure> {
+    /// Checks that the event is intact and due, applies its effect, and logs it.
+    async fn deliver_transfer(&self, envelope: &Envelope) -> std::result::Result<(), Failure> {
         let id = envelope.event_id().as_str();
         let Some(it) = Transfer::read(envelope) else {
             return Ok(self.log.append(&Entry::Damaged { id })?);
@@ -181,13 +194,13 @@ impl RecordingListener {
         let is_ordered = envelope.event_type().as_str() == TRANSFER;
         if !is_ordered && n % 31 == 5 && !self.healed.exists() {
             self.log.append(&Entry::Refused { id })?;
-            return Err(Failure::dead("fails by order"));
+            return Err(Failure::dead("fails as configured"));
         }
-        self.take_time().await;
-        // A database that is away is no fault of the event.
-        self.look_at_clock(id, it.delay).await.map_err(|error| Failure::defer(AGAIN, error))?;
-        let booked = self.bank.book(&self.inbox, id, account, amount).await;
-        booked.map_err(|error| Failure::defer(AGAIN, error))?;
+        self.sleep().await;
+        // An unavailable database is not the fault of the event.
+        self.check_due(id, it.delay).await.map_err(|error| Failure::defer(AGAIN, error))?;
+        let applied = self.bank.apply(&self.inbox, id, account, amount).await;
+        applied.map_err(|error| Failure::defer(AGAIN, error))?;
         let entry = if is_ordered {
             Entry::Ordered { id, account, n }
         } else {
@@ -196,8 +209,8 @@ impl RecordingListener {
         Ok(self.log.append(&entry)?)
     }
 
-    /// Both times are the database's; each is rounded to a millisecond.
-    async fn look_at_clock(&self, id: &str, delay: u64) -> pillarbox::Result<()> {
+    /// Both times are the database's, rounded to a millisecond.
+    async fn check_due(&self, id: &str, delay: u64) -> pillarbox::Result<()> {
         if delay == 0 {
             return Ok(());
         }
@@ -220,32 +233,32 @@ fn listeners(recorder: &RecordingListener, disturbance: Disturbance) -> Listener
                 return Err(Failure::retry("poisoned"));
             }
             let (id, account, n) = (cx.id().as_str(), step.account, step.n);
-            recorder.hear(&Entry::Ordered { id, account, n }).await
+            recorder.record(&Entry::Ordered { id, account, n }).await
         }
     };
     let on_glimpse = move |it: UnorderedEvent, cx: Cx| {
         let recorder = unordered.clone();
         async move {
             let (id, account, n) = (cx.id().as_str(), it.account, it.n);
-            recorder.hear(&Entry::Unordered { id, account, n }).await
+            recorder.record(&Entry::Unordered { id, account, n }).await
         }
     };
     let on_disturbance = move |_: crate::DisturbanceEvent, _: Cx| disturb(disturbance);
-    let book = |recorder: RecordingListener| {
+    let on_transfer = |recorder: RecordingListener| {
         move |envelope: Envelope, _: Cx| {
             let recorder = recorder.clone();
-            async move { recorder.book(&envelope).await }
+            async move { recorder.deliver_transfer(&envelope).await }
         }
     };
     Listeners::new()
         .on(on_step)
         .on(on_glimpse)
         .on(on_disturbance)
-        .on_type(AGGREGATE, TRANSFER, book(recorder.clone()))
-        .on_type(AGGREGATE, NOTICE, book(recorder.clone()))
+        .on_type(AGGREGATE, TRANSFER, on_transfer(recorder.clone()))
+        .on_type(AGGREGATE, NOTICE, on_transfer(recorder.clone()))
 }
 
-/// Long beside a delivery, short beside its timeout.
+/// Long compared with a delivery, short compared with its timeout.
 const LONG: Duration = Duration::from_millis(200);
 
 async fn disturb(disturbance: Disturbance) -> std::result::Result<(), Failure> {
@@ -258,12 +271,12 @@ async fn disturb(disturbance: Disturbance) -> std::result::Result<(), Failure> {
     Ok(())
 }
 
-/// Only one trouble at a time.
+/// Limits the disturbing route to one delivery at a time.
 fn limit() -> Result<impl Layer> {
     Ok(layer::only("nemesis.disturbance", ConcurrencyLimit::new(NonZeroU32::MIN))?)
 }
 
-fn see(log: &Log, relay_event: &RelayEvent<'_>) {
+fn log_relay_event(log: &Log, relay_event: &RelayEvent<'_>) {
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let noted = match relay_event {
         RelayEvent::Fenced { event_id } => log.append(&Entry::Fenced { id: event_id }),

@@ -13,7 +13,7 @@ use crate::bank::{Bank, TxEnd};
 use crate::config::ProcessConfig;
 use crate::deployment::attach;
 use crate::log::{Entry, Log};
-use crate::relay::{attached, start};
+use crate::relay::{attached, start, with_crash_points};
 use crate::scenario::wait_until;
 
 /// What a process does.
@@ -105,6 +105,7 @@ async fn stop_under_load(config: ProcessConfig) -> Result {
 
 async fn replay(config: &ProcessConfig) -> Result {
     let (store, _) = attached(&config.url).await?;
+    let store = with_crash_points(&store, config.settings.claim);
     Admin::new(store).operate_matching(Action::Replay, Filter::default()).run().await?;
     Ok(())
 }

@@ -143,7 +143,13 @@ mod armed {
         Stop,
     }
 
-    /// Passes a point; does what it is armed for when it is time.
+    /// Passes a point, and crashes there if this pass is the armed one.
+    ///
+    /// # Errors
+    /// When the point is armed with `error`.
+    ///
+    /// # Panics
+    /// When the point is armed with `panic`, or the variable is malformed.
     pub fn pass(name: &'static str) -> Result<()> {
         match &*ARMED {
             Some(armed) if armed.point.name == name => armed.pass(),
