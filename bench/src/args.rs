@@ -1,88 +1,77 @@
-//! What was asked for, read from the command line.
+//! The command line.
 
 use std::path::PathBuf;
 
-use crate::{Result, scale::Scale};
+use clap::{Parser, ValueEnum};
 
-#[derive(Debug)]
+use crate::scale::Scale;
+
+/// Measures Pillarbox beside hand-written statements in the same run.
+///
+/// Runs on every store it can reach: PostgreSQL at PILLARBOX_POSTGRES_URL, MySQL or MariaDB at
+/// PILLARBOX_MYSQL_URL, SQLite in a file of its own.
+#[derive(Debug, Parser)]
 pub(crate) struct Options {
-    pub(crate) scale: Scale,
+    /// Runs this benchmark only; store and relay by default.
+    #[arg(long, value_name = "NAME")]
+    only: Option<Benchmark>,
+    /// Smaller tables and fewer rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Writes the figures to this file.
+    #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Only this benchmark; all of them when there is none.
-    only: Option<String>,
-    /// Only these stores; all of them when there is none.
-    pub(crate) stores: Vec<String>,
-    /// Only cases whose name has one of these; all of them when there is none.
-    pub(crate) words: Vec<String>,
-    /// Where the programs of other systems are, as `cargo xtask bench` writes it down.
+    /// Where the programs of other systems are, as `cargo xtask bench` writes it.
+    #[arg(long, value_name = "FILE")]
     pub(crate) peers: Option<PathBuf>,
+    /// Stores (postgres, mysql, sqlite), or parts of the names of cases.
+    words: Vec<String>,
 }
 
-/// What can be benchmarked.
-const BENCHMARKS: [&str; 4] = ["store", "relay", "peers", "growth"];
-/// What is only done by name: it takes other people's programs, or long.
-const BY_NAME: [&str; 2] = ["peers", "growth"];
+/// A benchmark. `peers` and `growth` run only by name and on PostgreSQL: one takes the programs of
+/// other systems, and the other takes long.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub(crate) enum Benchmark {
+    Store,
+    Relay,
+    Peers,
+    Growth,
+}
+
+impl Benchmark {
+    const fn is_by_name_only(self) -> bool {
+        matches!(self, Self::Peers | Self::Growth)
+    }
+}
+
 /// Words that name a store, not a case.
 const STORES: [&str; 3] = ["mysql", "postgres", "sqlite"];
 
 impl Options {
-    pub(crate) fn wants(&self, benchmark: &str) -> bool {
-        match &self.only {
-            Some(only) => only == benchmark,
-            None => !BY_NAME.contains(&benchmark),
-        }
+    pub(crate) const fn scale(&self) -> &'static Scale {
+        if self.quick { &Scale::QUICK } else { &Scale::FULL }
+    }
+
+    pub(crate) fn wants(&self, benchmark: Benchmark) -> bool {
+        self.only.map_or(!benchmark.is_by_name_only(), |only| only == benchmark)
     }
 
     pub(crate) fn wants_store(&self, store: &str) -> bool {
-        // What is done by name is done on PostgreSQL.
-        if self.only.as_deref().is_some_and(|only| BY_NAME.contains(&only)) {
+        if self.only.is_some_and(Benchmark::is_by_name_only) {
             return store == "postgres";
         }
-        self.stores.is_empty() || self.stores.iter().any(|wanted| wanted == store)
+        let mut stores = self.words.iter().filter(|word| is_store(word)).peekable();
+        stores.peek().is_none() || stores.any(|wanted| wanted == store)
     }
 
     pub(crate) fn wants_case(&self, case: &str) -> bool {
-        self.words.is_empty() || self.words.iter().any(|word| case.contains(word.as_str()))
+        let mut parts = self.words.iter().filter(|word| !is_store(word)).peekable();
+        parts.peek().is_none() || parts.any(|part| case.contains(part.as_str()))
     }
 }
 
-pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = Options {
-        scale: Scale::FULL,
-        json: None,
-        only: None,
-        stores: Vec::new(),
-        words: Vec::new(),
-        peers: None,
-    };
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--only" => {
-                let name = args.next().ok_or("--only needs a name: --only NAME")?;
-                options.only = Some(known(name)?);
-            }
-            "--quick" => options.scale = Scale::QUICK,
-            "--json" => {
-                let file = args.next().ok_or("--json needs a file: --json FILE")?;
-                options.json = Some(file.into());
-            }
-            "--peers" => {
-                let file = args.next().ok_or("--peers needs a file: --peers FILE")?;
-                options.peers = Some(file.into());
-            }
-            flag if flag.starts_with('-') => return Err(format!("unknown option `{flag}`").into()),
-            store if STORES.contains(&store) => options.stores.push(arg),
-            _ => options.words.push(arg),
-        }
-    }
-    Ok(options)
-}
-
-fn known(benchmark: String) -> Result<String> {
-    if BENCHMARKS.contains(&benchmark.as_str()) {
-        return Ok(benchmark);
-    }
-    Err(format!("no benchmark `{benchmark}`; there are {}", BENCHMARKS.join(", ")).into())
+fn is_store(word: &str) -> bool {
+    STORES.contains(&word)
 }
 
 #[cfg(test)]
@@ -90,7 +79,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Options {
-        parse(line.split_whitespace().map(str::to_owned)).unwrap()
+        Options::parse_from(std::iter::once("bench").chain(line.split_whitespace()))
     }
 
     #[test]
@@ -102,8 +91,13 @@ mod tests {
 
     #[test]
     fn what_takes_other_programs_is_done_by_name_only() {
-        assert!(!parsed("--quick").wants("peers") && parsed("--quick").wants("relay"));
-        assert!(parsed("--only peers").wants("peers") && !parsed("--only peers").wants("relay"));
+        assert!(
+            !parsed("--quick").wants(Benchmark::Peers) && parsed("--quick").wants(Benchmark::Relay)
+        );
+        assert!(
+            parsed("--only peers").wants(Benchmark::Peers)
+                && !parsed("--only peers").wants(Benchmark::Relay)
+        );
     }
 
     #[test]

@@ -7,9 +7,9 @@ use pillarbox::{ShardId, Store};
 use crate::{
     Result,
     args::Options,
-    bare::{Database, Ending, OURS},
+    baseline::{Database, OURS, SettleMode},
     figure::{Figure, Goal, Title, Unit},
-    round::{Sample, measure, side_by_side},
+    measure::{Sample, measure, side_by_side},
     scale::Scale,
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct Bench<'a, D> {
 
 impl<D: Database> Bench<'_, D> {
     pub(crate) fn scale(&self) -> &Scale {
-        &self.options.scale
+        self.options.scale()
     }
 
     pub(crate) fn wants(&self, case: &str) -> bool {
@@ -76,22 +76,22 @@ pub(crate) async fn parts(store: &Arc<dyn Store>, readers: usize) -> Result<Vec<
 pub(crate) async fn drain_by_hand<D: Database>(
     database: &D,
     loops: usize,
-    ending: Ending,
+    mode: SettleMode,
 ) -> Result<Sample> {
-    measure(database, loops_by_hand(database, loops, ending).await?).await
+    measure(database, loops_by_hand(database, loops, mode).await?).await
 }
 
 /// The same, for whoever has meters of another kind.
 pub(crate) async fn loops_by_hand<D: Database>(
     database: &D,
     loops: usize,
-    ending: Ending,
+    mode: SettleMode,
 ) -> Result<impl Future<Output = Result<u64>> + use<D>> {
     let parts = parts(&database.store(OURS)?, loops).await?;
     let database = database.clone();
     let drains = parts.into_iter().map(move |shards| {
         let database = database.clone();
-        async move { database.drain(shards, ending).await }
+        async move { database.drain(shards, mode).await }
     });
     Ok(side_by_side(drains))
 }

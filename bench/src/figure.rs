@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::round::{Sample, Spread};
+use crate::measure::{Sample, Spread};
 
 /// One case on one store: ours beside the limit of the same run.
 #[derive(Clone, Debug, Serialize)]

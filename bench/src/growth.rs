@@ -3,12 +3,12 @@
 
 use crate::{
     Result,
-    bare::{BARE, Database, Ending, Load, OURS, Prefix, postgres::PostgresBench},
+    baseline::{BASELINE, Database, Load, OURS, Prefix, SettleMode, postgres::PostgresBench},
     case::{Bench, Case, drain_by_hand},
     event::{KEYS, NOTE},
     figure::{Point, Unit},
+    measure::{Sample, measure},
     relays::{Listen, Relays},
-    round::{Sample, measure},
 };
 
 const ROUNDS: usize = 3;
@@ -72,22 +72,23 @@ fn noise(bytes: u32) -> String {
 
 async fn case(bench: &mut Bench<'_, PostgresBench>, name: &str, step: &Step) -> Result {
     let database = &bench.database.workers(4 * step.relays).await?;
-    for prefix in [OURS, BARE] {
+    for prefix in [OURS, BASELINE] {
         database.empty(prefix).await?;
         if step.kept > 0 {
             let load = Load { first: 1, count: step.kept, keys: KEYS, status: 1 };
             database.load(prefix, load).await?;
         }
     }
-    let relays = Relays::start(database, OURS, step.relays, Ending::Delete, Listen::Count).await?;
+    let relays =
+        Relays::start(database, OURS, step.relays, SettleMode::Delete, Listen::Count).await?;
     let (mut ours, mut hand) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         fill(database, OURS, step).await?;
         let sample = measure(database, relays.drain(database, step.backlog.into())).await?;
         ours.push(all_drained(database, OURS, step, sample).await?);
-        fill(database, BARE, step).await?;
-        let sample = drain_by_hand(database, step.relays, Ending::Delete).await?;
-        hand.push(all_drained(database, BARE, step, sample).await?);
+        fill(database, BASELINE, step).await?;
+        let sample = drain_by_hand(database, step.relays, SettleMode::Delete).await?;
+        hand.push(all_drained(database, BASELINE, step, sample).await?);
     }
     relays.stop().await?;
     let case = Case {
@@ -108,7 +109,7 @@ async fn fill(database: &PostgresBench, prefix: Prefix, step: &Step) -> Result {
     }
     let load = Load { first: step.kept + 1, count: step.backlog, keys: step.keys, status: 0 };
     database.load_note(prefix, load, &step.note).await?;
-    database.tidy(prefix).await
+    database.analyze_table(prefix).await
 }
 
 async fn all_drained(

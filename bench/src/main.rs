@@ -1,39 +1,40 @@
-//! Speed, always beside a loop with hand-written statements in the same run.
-//!
-//! `pillarbox-bench [--only NAME] [--quick] [--json FILE] [--peers FILE] [word…]` measures every store it can
-//! reach: PostgreSQL at `PILLARBOX_POSTGRES_URL`, MySQL or MariaDB at `PILLARBOX_MYSQL_URL`, SQLite
-//! in a file of its own. With words it runs only the cases whose name has one of them, or whose
-//! store is one of them.
+//! Benchmarks: the library beside hand-written statements in the same run. `--help` lists the options.
 
 #![forbid(unsafe_code)]
 
 mod args;
-mod bare;
+mod baseline;
 mod case;
 mod cpu;
 mod event;
 mod figure;
 mod growth;
+mod measure;
 mod memory;
 mod peers;
 mod relay;
 mod relays;
-mod round;
 mod scale;
 mod store;
 mod waiting;
 
 use std::{env, error::Error, fs, process::ExitCode};
 
-use crate::bare::{Database, mysql::MysqlBench, postgres::PostgresBench, sqlite::SqliteBench};
-use crate::{args::Options, case::Bench, figure::Figure};
+use clap::Parser as _;
+
+use crate::baseline::{Database, mysql::MysqlBench, postgres::PostgresBench, sqlite::SqliteBench};
+use crate::{
+    args::{Benchmark, Options},
+    case::Bench,
+    figure::Figure,
+};
 
 /// Where PostgreSQL is.
 const POSTGRES: &str = "PILLARBOX_POSTGRES_URL";
 /// Where MySQL or MariaDB is.
 const MYSQL: &str = "PILLARBOX_MYSQL_URL";
 
-/// A failure is read by a person and by nothing else, so it needs no type of its own.
+/// Any failure: it is shown to a person and not matched on.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 #[tokio::main]
@@ -48,7 +49,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result {
-    let options = args::parse(std::env::args().skip(1))?;
+    let options = Options::parse();
     let mut figures = Vec::new();
     if let Some(url) = url(&options, PostgresBench::NAME, POSTGRES) {
         let database = PostgresBench::open(&url).await?;
@@ -83,10 +84,10 @@ fn url(options: &Options, store: &str, variable: &str) -> Option<String> {
 
 async fn every_case<D: Database>(database: &D, options: &Options) -> Result<Vec<Figure>> {
     let mut bench = Bench { database, options, figures: Vec::new() };
-    if options.wants("store") {
+    if options.wants(Benchmark::Store) {
         store::run(&mut bench).await?;
     }
-    if options.wants("relay") {
+    if options.wants(Benchmark::Relay) {
         relay::run(&mut bench).await?;
     }
     Ok(bench.figures)
@@ -99,10 +100,10 @@ async fn postgres_only(
     options: &Options,
 ) -> Result<Vec<Figure>> {
     let mut bench = Bench { database, options, figures: Vec::new() };
-    if options.wants("peers") {
+    if options.wants(Benchmark::Peers) {
         peers::run(&mut bench, url).await?;
     }
-    if options.wants("growth") {
+    if options.wants(Benchmark::Growth) {
         growth::run(&mut bench).await?;
         waiting::run(&mut bench).await?;
     }

@@ -10,7 +10,7 @@ mod program;
 mod turns;
 
 use self::field::Field;
-use crate::{Result, bare::postgres::PostgresBench, case::Bench};
+use crate::{Result, baseline::postgres::PostgresBench, case::Bench};
 
 pub(crate) async fn run(bench: &mut Bench<'_, PostgresBench>, url: &str) -> Result {
     let field = Field::open(bench.options.peers.as_deref(), url).await?;

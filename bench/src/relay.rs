@@ -5,7 +5,7 @@ mod horizon;
 pub(crate) mod latency;
 mod steady;
 
-use crate::{Result, bare::Database, case::Bench};
+use crate::{Result, baseline::Database, case::Bench};
 
 pub(crate) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     drain::run(bench).await?;

@@ -13,9 +13,9 @@ use tokio::time::sleep;
 
 use crate::{
     Result,
-    bare::{Database, Ending, Prefix},
+    baseline::{Database, Prefix, SettleMode},
     event::OrderPlaced,
-    round::now,
+    measure::now,
 };
 
 /// A drain that takes longer has stopped.
@@ -42,14 +42,14 @@ impl Relays {
         database: &D,
         prefix: Prefix,
         count: usize,
-        ending: Ending,
+        mode: SettleMode,
         listen: Listen,
     ) -> Result<Self> {
         let store = database.store(prefix)?;
         let heard = Arc::new(Heard::new(listen));
         let mut handles = Vec::new();
         for _ in 0..count {
-            handles.push(start(&store, &heard, ending).await?);
+            handles.push(start(&store, &heard, mode).await?);
         }
         let begun = now();
         while !is_shared(&store, count).await? {
@@ -142,13 +142,17 @@ async fn is_shared(store: &Arc<dyn Store>, relays: usize) -> Result<bool> {
     Ok(held.iter().sum::<usize>() == shards && held.iter().all(|held| *held <= share))
 }
 
-async fn start(store: &Arc<dyn Store>, heard: &Arc<Heard>, ending: Ending) -> Result<RelayHandle> {
+async fn start(
+    store: &Arc<dyn Store>,
+    heard: &Arc<Heard>,
+    mode: SettleMode,
+) -> Result<RelayHandle> {
     let hour = Duration::from_secs(3600);
     // Rows that are done beforehand stay, although those of the relay are not kept.
     let never = Duration::from_secs(365 * 24 * 3600);
     let mut settings =
         RelaySettings { poll: hour, sweep: hour, purge_every: never, ..RelaySettings::default() };
-    if ending == Ending::Delete {
+    if mode == SettleMode::Delete {
         settings.retention_done = Duration::ZERO;
     }
     let relay = Relay::new(Arc::clone(store), listeners(heard)).settings(settings);

@@ -1,19 +1,19 @@
 //! The store's cases.
 
 mod claim;
-mod crowd;
+mod contention;
 mod drain;
 mod emit;
 mod index;
-mod rival;
+mod obstacle;
 
-use crate::{Result, bare::Database, case::Bench};
+use crate::{Result, baseline::Database, case::Bench};
 
 pub(crate) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     emit::run(bench).await?;
     drain::run(bench).await?;
     claim::run(bench).await?;
-    crowd::run(bench).await?;
+    obstacle::run(bench).await?;
     index::run(bench).await?;
-    rival::run(bench).await
+    contention::run(bench).await
 }

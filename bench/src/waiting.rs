@@ -9,12 +9,12 @@ use tokio::time::sleep;
 
 use crate::{
     Result,
-    bare::{Database, OURS, postgres::PostgresBench},
+    baseline::{Database, OURS, postgres::PostgresBench},
     case::{Bench, Case},
     event::NOTE,
     figure::{Figure, Goal, Point, Unit},
+    measure::{Sample, measure, now, quantile},
     relay::latency::{MARKS, Path, RATES, Through},
-    round::{Sample, measure, now, quantile},
 };
 
 const ROUNDS: u32 = 3;
@@ -35,7 +35,7 @@ from generate_series(1, {count}) n";
 
 /// What waits.
 #[derive(Clone, Copy, Debug)]
-enum Crowd {
+enum WaitingRows {
     Scheduled,
     Retry,
     HeldKey,
@@ -44,21 +44,21 @@ enum Crowd {
 /// What grows, and how the relay claims.
 #[derive(Debug)]
 struct Curve {
-    crowd: Crowd,
+    rows: WaitingRows,
     claim: ClaimMode,
     axis: &'static str,
 }
 
 const CURVES: [Curve; 6] = {
     use ClaimMode::{Rows, Shards};
-    use Crowd::{HeldKey, Retry, Scheduled};
+    use WaitingRows::{HeldKey, Retry, Scheduled};
     [
-        Curve { crowd: Scheduled, claim: Shards, axis: "rows scheduled" },
-        Curve { crowd: Retry, claim: Shards, axis: "rows in retry" },
-        Curve { crowd: HeldKey, claim: Shards, axis: "rows behind a held key" },
-        Curve { crowd: Scheduled, claim: Rows, axis: "scheduled, row claims" },
-        Curve { crowd: Retry, claim: Rows, axis: "in retry, row claims" },
-        Curve { crowd: HeldKey, claim: Rows, axis: "behind a held key, row claims" },
+        Curve { rows: Scheduled, claim: Shards, axis: "rows scheduled" },
+        Curve { rows: Retry, claim: Shards, axis: "rows in retry" },
+        Curve { rows: HeldKey, claim: Shards, axis: "rows behind a held key" },
+        Curve { rows: Scheduled, claim: Rows, axis: "scheduled, row claims" },
+        Curve { rows: Retry, claim: Rows, axis: "in retry, row claims" },
+        Curve { rows: HeldKey, claim: Rows, axis: "behind a held key, row claims" },
     ]
 };
 
@@ -138,8 +138,8 @@ async fn point(
     at: u32,
 ) -> Result<Found> {
     database.clear().await?;
-    database.execute(&curve.crowd.load(at)).await?;
-    database.tidy(OURS).await?;
+    database.execute(&curve.rows.load(at)).await?;
+    database.analyze_table(OURS).await?;
     // What the load has left to write would be in the way of commits.
     database.execute("checkpoint").await?;
     let settings = RelaySettings { claim: curve.claim, ..RelaySettings::default() };
@@ -205,7 +205,7 @@ impl Curve {
     }
 }
 
-impl Crowd {
+impl WaitingRows {
     /// The statement that writes so many of these.
     fn load(self, count: u32) -> String {
         let (key, free, status, attempts, wait) = match self {

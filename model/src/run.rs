@@ -96,44 +96,44 @@ fn shard_runs() -> Vec<Run> {
     const MANY: Chances = Chances { lapses: 1, crashes: 1, moves: 1, rollbacks: 1 };
     const MODEL: &str = "shard lease, epoch, settle";
     vec![
-        holds(MODEL, "no fault, 3 events, two moves, a rollback", || {
+        holds(MODEL, "no faults, 3 events, two shard moves, a rollback", || {
             explore(&relays(3, Rules::KEPT, Chances { moves: 2, rollbacks: 1, ..NOTHING }))
         }),
-        holds(MODEL, "a lapse, a crash, a move and a rollback, 2 events", || {
+        holds(MODEL, "an expired lease, a crash, a shard move and a rollback, 2 events", || {
             explore(&relays(2, Rules::KEPT, MANY))
         }),
-        holds(MODEL, "two lapses, 2 events", || {
+        holds(MODEL, "two expired leases, 2 events", || {
             explore(&relays(2, Rules::KEPT, Chances { lapses: 2, ..NOTHING }))
         }),
-        holds(MODEL, "a lapse, 3 events", || explore(&relays(3, Rules::KEPT, ONE_LAPSE))),
-        breaks(MODEL, "reads above the floor without a probe", "order", || {
+        holds(MODEL, "an expired lease, 3 events", || explore(&relays(3, Rules::KEPT, ONE_LAPSE))),
+        breaks(MODEL, "reads above the cursor without checking for predecessors", "order", || {
             explore(&relays(3, Rules { probe: false, ..Rules::KEPT }, NOTHING))
         }),
-        breaks(MODEL, "reads without generations", "no unexplained duplicate", || {
+        breaks(MODEL, "reads take in rows that were settled meanwhile", "no unexplained duplicate", || {
             explore(&relays(2, Rules { generations: false, ..Rules::KEPT }, NOTHING))
         }),
-        breaks(MODEL, "a fence that looks and does not lock", "fence", || {
+        breaks(MODEL, "the fence checks without locking", "fence", || {
             explore(&relays(2, Rules { fence: Fence::Looks, ..Rules::KEPT }, ONE_LAPSE))
         }),
         breaks(MODEL, "no fence", "fence", || {
             explore(&relays(2, Rules { fence: Fence::Missing, ..Rules::KEPT }, ONE_LAPSE))
         }),
-        breaks(MODEL, "deliveries start after the lease", "no unexplained duplicate", || {
+        breaks(MODEL, "deliveries start after the lease has expired", "no unexplained duplicate", || {
             explore(&relays(2, Rules { deadline: false, ..Rules::KEPT }, ONE_LAPSE))
         }),
-        breaks(MODEL, "settled before it is delivered", "no loss", || {
+        breaks(MODEL, "events are settled before delivery", "no loss", || {
             explore(&relays(2, Rules { delivers_first: false, ..Rules::KEPT }, NOTHING))
         }),
         Run {
             model: MODEL,
-            name: "nobody takes over, a crash",
+            name: "no takeover, a crash",
             expected: Expected::Stuck,
             explore: || {
                 let chances = Chances { crashes: 1, ..NOTHING };
                 explore(&relays(2, Rules { takeover: false, ..Rules::KEPT }, chances))
             },
         },
-        breaks(MODEL, "a hand-over that does not wait", "no unexplained duplicate", || {
+        breaks(MODEL, "a shard move that does not wait for deliveries", "no unexplained duplicate", || {
             explore(&relays(2, Rules { drain: false, ..Rules::KEPT }, ONE_MOVE))
         }),
     ]
@@ -141,35 +141,35 @@ fn shard_runs() -> Vec<Run> {
 
 fn hot_runs() -> Vec<Run> {
     use relay::{Chances, Rules};
-    const MODEL: &str = "hot path with keys";
+    const MODEL: &str = "local queue with keys";
     const fn with(hot: HotRules) -> Rules {
         Rules { hot: Some(hot), ..Rules::KEPT }
     }
     const TWO_MOVES: Chances = Chances { moves: 2, ..NOTHING };
     const KEPT: HotRules = HotRules::KEPT;
     vec![
-        holds(MODEL, "no fault, 3 events, a rollback", || {
+        holds(MODEL, "no faults, 3 events, a rollback", || {
             explore(&relays(3, Rules::HOT, Chances { rollbacks: 1, ..NOTHING }))
         }),
-        holds(MODEL, "two moves and a rollback, 2 events", || {
+        holds(MODEL, "two shard moves and a rollback, 2 events", || {
             explore(&relays(2, Rules::HOT, Chances { moves: 2, rollbacks: 1, ..NOTHING }))
         }),
-        holds(MODEL, "a lapse and a crash, 2 events", || {
+        holds(MODEL, "an expired lease and a crash, 2 events", || {
             explore(&relays(2, Rules::HOT, Chances { lapses: 1, crashes: 1, ..NOTHING }))
         }),
-        breaks(MODEL, "handed over without a registration", "no unexplained duplicate", || {
+        breaks(MODEL, "local delivery without registration", "no unexplained duplicate", || {
             explore(&relays(2, with(HotRules { registers: false, ..KEPT }), NOTHING))
         }),
-        breaks(MODEL, "what comes behind a registered event does not wait", "order", || {
+        breaks(MODEL, "events behind a registered one do not wait", "order", || {
             explore(&relays(3, with(HotRules { holds_back: false, ..KEPT }), NOTHING))
         }),
-        breaks(MODEL, "registered at another epoch", "no unexplained duplicate", || {
+        breaks(MODEL, "registration under another epoch", "no unexplained duplicate", || {
             explore(&relays(2, with(HotRules { epoch: false, ..KEPT }), TWO_MOVES))
         }),
-        breaks(MODEL, "older events of the key are not looked for", "order", || {
+        breaks(MODEL, "no check for older events of the key", "order", || {
             explore(&relays(2, with(HotRules { looks: false, ..KEPT }), NOTHING))
         }),
-        breaks(MODEL, "handed over after a rollback", "no ghost", || {
+        breaks(MODEL, "local delivery after a rollback", "no ghost", || {
             let chances = Chances { rollbacks: 1, ..NOTHING };
             explore(&relays(2, with(HotRules { proves: false, ..KEPT }), chances))
         }),
@@ -186,19 +186,19 @@ fn row_runs() -> Vec<Run> {
     }
     vec![
         holds(MODEL, "two of each fault, two replays", || explore(&claims(Rules::KEPT))),
-        breaks(MODEL, "a settle without a token", "fence", || {
+        breaks(MODEL, "settles without a token", "fence", || {
             explore(&claims(Rules { fence: false, ..Rules::KEPT }))
         }),
-        breaks(MODEL, "deliveries start after the lease", "no unexplained duplicate", || {
+        breaks(MODEL, "deliveries start after the lease has expired", "no unexplained duplicate", || {
             explore(&claims(Rules { deadline: false, ..Rules::KEPT }))
         }),
-        breaks(MODEL, "settled before it is delivered", "no loss", || {
+        breaks(MODEL, "events are settled before delivery", "no loss", || {
             explore(&claims(Rules { delivers_first: false, ..Rules::KEPT }))
         }),
-        breaks(MODEL, "a replay that keeps the token", "no loss", || {
+        breaks(MODEL, "a replay keeps the token", "no loss", || {
             explore(&claims(Rules { replay_moves: false, ..Rules::KEPT }))
         }),
-        breaks(MODEL, "a purge that chooses first and deletes then", "no loss", || {
+        breaks(MODEL, "a purge selects and deletes in separate steps", "no loss", || {
             explore(&claims(Rules { purge_looks: false, ..Rules::KEPT }))
         }),
     ]
@@ -212,9 +212,9 @@ fn inbox_runs() -> Vec<Run> {
     }
     vec![
         holds(MODEL, "two consumers, three crashes", || with(Rule::Kept)),
-        breaks(MODEL, "noted after the commit", "one effect", || with(Rule::NotedAfter)),
-        breaks(MODEL, "noted before the effect", "no loss", || with(Rule::NotedBefore)),
-        breaks(MODEL, "looked for instead of a unique key", "one effect", || with(Rule::Looked)),
+        breaks(MODEL, "recorded after the commit", "one effect", || with(Rule::NotedAfter)),
+        breaks(MODEL, "recorded before the effect", "no loss", || with(Rule::NotedBefore)),
+        breaks(MODEL, "a lookup instead of a unique key", "one effect", || with(Rule::Looked)),
         breaks(MODEL, "acknowledged before the commit", "no loss", || with(Rule::AckedFirst)),
     ]
 }

@@ -1,4 +1,4 @@
-//! Every run finds what it is to find.
+//! Every run finds what is expected.
 
 use pillarbox_model::{Outcome, Run, runs};
 
@@ -27,7 +27,7 @@ macro_rules! models {
 
 models! {
     shards_keep_the_promises_by_every_rule: "shard lease, epoch, settle", 12;
-    the_hot_path_keeps_the_promises_by_every_rule: "hot path with keys", 8;
+    the_local_queue_keeps_the_promises_by_every_rule: "local queue with keys", 8;
     row_leases_keep_the_promises_by_every_rule: "row lease, replay, purge", 6;
     rows_that_wait_keep_the_promises_by_every_rule: "rows that wait", 18;
     the_inbox_keeps_its_promise_by_every_rule: "inbox", 5;

@@ -1,6 +1,6 @@
-//! What the database itself saw: transitions of events that there must not be.
+//! Forbidden changes of event rows, recorded by triggers in the database.
 //!
-//! Triggers note only what is wrong, so that a long run keeps no more than a short one.
+//! Only violations are recorded, so that the table stays small in a long run.
 
 use pillarbox::Result;
 
@@ -53,7 +53,7 @@ create trigger audit_deleted after delete on outbox_event
 when old.status <> 1
 begin insert into audit values (old.event_id, 'deleted before it was done'); end;";
 
-/// From now on the database keeps watch.
+/// Creates the table and the triggers.
 ///
 /// # Errors
 /// What the database says.
@@ -77,15 +77,15 @@ pub async fn install(bank: &Bank) -> Result<()> {
     Ok(())
 }
 
-/// What it saw: events, and what is wrong with them.
+/// The violations so far: event ids, and what is wrong with them.
 ///
 /// # Errors
 /// What the database says.
-pub async fn seen(bank: &Bank) -> Result<Vec<(String, String)>> {
-    let seen = "select event_id, what from audit";
+pub async fn violations(bank: &Bank) -> Result<Vec<(String, String)>> {
+    let select = "select event_id, what from audit";
     Ok(match bank {
-        Bank::Postgres(pool) => sqlx::query_as(seen).fetch_all(pool).await?,
-        Bank::Mysql(pool) => sqlx::query_as(seen).fetch_all(pool).await?,
-        Bank::Sqlite(pool) => sqlx::query_as(seen).fetch_all(pool).await?,
+        Bank::Postgres(pool) => sqlx::query_as(select).fetch_all(pool).await?,
+        Bank::Mysql(pool) => sqlx::query_as(select).fetch_all(pool).await?,
+        Bank::Sqlite(pool) => sqlx::query_as(select).fetch_all(pool).await?,
     })
 }

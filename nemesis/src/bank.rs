@@ -1,12 +1,12 @@
-//! The bank: accounts whose every change emits an event, on each database.
+//! The workload: accounts whose every change emits events, on each database.
 
 use pillarbox::{Accepted, Envelope, Headers, Inbox, Outbox, PayloadHash, Result};
 use sqlx::{MySqlPool, PgPool, SqlitePool};
 
 use crate::load::{Part, Plan};
-use crate::{Glimpse, Step};
+use crate::{OrderedEvent, UnorderedEvent};
 
-/// A business database with accounts.
+/// The application's view of a database with accounts.
 #[derive(Clone, Debug)]
 pub enum Bank {
     /// On PostgreSQL.
@@ -17,12 +17,12 @@ pub enum Bank {
     Sqlite(SqlitePool),
 }
 
-/// An account that there is none of: its steps are poison.
-pub const POISONED: i64 = -1;
+/// An account that does not exist; its events fail on every attempt.
+pub const POISONED_ACCOUNT: i64 = -1;
 
 /// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum TxEnd {
     /// It commits.
     Commit,
     /// It rolls back.
@@ -31,30 +31,30 @@ pub enum Fate {
     Drop,
 }
 
-/// What has become of an account: the truth that deliveries are held to.
+/// What an account has committed, which deliveries are compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// How many ordered events it has committed.
-    pub steps: i64,
-    /// How many that are ordered by nothing.
-    pub glimpses: i64,
-    /// What is on it.
+    /// The number of ordered events.
+    pub ordered: i64,
+    /// The number of events without a key.
+    pub unordered: i64,
+    /// The balance.
     pub balance: i64,
 }
 
 impl Account {
-    /// All events it has committed.
+    /// The number of all events.
     pub const fn events(&self) -> i64 {
-        self.steps + self.glimpses
+        self.ordered + self.unordered
     }
 }
 
-/// What the events of an account have brought about.
+/// The effects of the events of an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// How many events had an effect.
+    /// The number of events with an effect.
     pub events: i64,
-    /// What they added up to.
+    /// The sum of their amounts.
     pub balance: i64,
 }
 
@@ -65,10 +65,10 @@ create table account (
 const CREATE_EFFECT: &str = "
 create table effect (account bigint primary key, n bigint not null, balance bigint not null)";
 
-const COUNT_STEP: &str = "update account set n = n + 1, balance = balance + $1 where id = $2";
-const COUNT_GLIMPSE: &str = "update account set g = g + 1, balance = balance + $1 where id = $2";
+const COUNT_ORDERED: &str = "update account set n = n + 1, balance = balance + $1 where id = $2";
+const COUNT_UNORDERED: &str = "update account set g = g + 1, balance = balance + $1 where id = $2";
 
-/// Counts an account up, which locks it, and returns its count.
+/// Increments an account's count, which locks it, and returns it.
 macro_rules! change {
     ($bank:expr, $on:expr, $part:expr) => {{
         let (count, look) = $bank.change($part);
@@ -93,12 +93,12 @@ macro_rules! on_pool {
 // Below the macro that they use.
 mod backlog;
 mod foreign;
-mod look;
+mod query;
 
-pub use self::foreign::{Foreign, Tally};
+pub use self::foreign::{ForeignClient, RowCount};
 
 impl Bank {
-    /// Whether statements have names: before PostgreSQL there may be a pooler.
+    /// Whether statements are named: PostgreSQL may be behind a pooler.
     const fn names(&self) -> bool {
         !matches!(self, Self::Postgres(_))
     }
@@ -110,7 +110,7 @@ impl Bank {
     /// Creates this many accounts.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn prepare(&self, accounts: i64) -> Result<()> {
         let inserts = [
             "insert into account (id, n, g, balance) values ($1, 0, 0, 0)",
@@ -130,23 +130,23 @@ impl Bank {
         Ok(())
     }
 
-    /// Counts the accounts up, which locks them, emits the steps, then commits or takes back.
+    /// Increments the counts of accounts, which locks them, emits two events for each, and ends.
     ///
     /// # Errors
-    /// What the database says.
-    pub async fn step(&self, outbox: &Outbox, accounts: &[i64], fate: Fate) -> Result<()> {
-        self.step_with(outbox, accounts, fate, &Headers::new()).await
+    /// When a statement fails.
+    pub async fn transact(&self, outbox: &Outbox, accounts: &[i64], end: TxEnd) -> Result<()> {
+        self.transact_with_headers(outbox, accounts, end, &Headers::new()).await
     }
 
     /// The same, with these headers on every event.
     ///
     /// # Errors
-    /// What the database says.
-    pub async fn step_with(
+    /// When a statement fails.
+    pub async fn transact_with_headers(
         &self,
         outbox: &Outbox,
         accounts: &[i64],
-        fate: Fate,
+        end: TxEnd,
         headers: &Headers,
     ) -> Result<()> {
         let count = self.sql("update account set n = n + 1, g = g + 1 where id = $1");
@@ -158,24 +158,29 @@ impl Bank {
                 count.bind(account).execute(&mut *tx).await?;
                 let look = sqlx::query_scalar(sqlx::AssertSqlSafe(look.clone())).persistent(self.names());
                 let n = look.bind(account).fetch_one(&mut *tx).await?;
-                let (step, glimpse) = (Step { account: *account, n }, Glimpse { account: *account, n });
+                let (step, unordered) = (OrderedEvent { account: *account, n }, UnorderedEvent { account: *account, n });
                 tx.emit_envelope(Envelope::of(&step)?.headers(headers.clone())).await?;
-                tx.emit_envelope(Envelope::of(&glimpse)?.headers(headers.clone())).await?;
+                tx.emit_envelope(Envelope::of(&unordered)?.headers(headers.clone())).await?;
             }
-            match fate {
-                Fate::Commit => tx.commit().await?,
-                Fate::Rollback => tx.rollback().await?,
-                Fate::Drop => drop(tx),
+            match end {
+                TxEnd::Commit => tx.commit().await?,
+                TxEnd::Rollback => tx.rollback().await?,
+                TxEnd::Drop => drop(tx),
             }
         });
         Ok(())
     }
 
-    /// The same in a transaction of sqlx's own, whose end the outbox does not see.
+    /// The same in a plain sqlx transaction, whose end the outbox does not see.
     ///
     /// # Errors
-    /// What the database says.
-    pub async fn step_by_hand(&self, outbox: &Outbox, accounts: &[i64], fate: Fate) -> Result<()> {
+    /// When a statement fails.
+    pub async fn transact_in_own_tx(
+        &self,
+        outbox: &Outbox,
+        accounts: &[i64],
+        end: TxEnd,
+    ) -> Result<()> {
         let count = self.sql("update account set n = n + 1, g = g + 1 where id = $1");
         let look = self.sql("select n from account where id = $1");
         on_pool!(self, pool => {
@@ -185,30 +190,29 @@ impl Bank {
                 count.execute(&mut *tx).await?;
                 let look = sqlx::query_scalar(sqlx::AssertSqlSafe(look.clone())).bind(account);
                 let n = look.fetch_one(&mut *tx).await?;
-                outbox.emit(&mut tx, &Step { account: *account, n }).await?;
-                outbox.emit(&mut tx, &Glimpse { account: *account, n }).await?;
+                outbox.emit(&mut tx, &OrderedEvent { account: *account, n }).await?;
+                outbox.emit(&mut tx, &UnorderedEvent { account: *account, n }).await?;
             }
-            match fate {
-                Fate::Commit => tx.commit().await?,
-                Fate::Rollback => tx.rollback().await?,
-                Fate::Drop => drop(tx),
+            match end {
+                TxEnd::Commit => tx.commit().await?,
+                TxEnd::Rollback => tx.rollback().await?,
+                TxEnd::Drop => drop(tx),
             }
         });
         outbox.wake();
         Ok(())
     }
 
-    /// Does what the plan says, then commits or takes back. What is taken back on purpose says so
-    /// by its count, which is below one.
+    /// Carries out a plan. Events that are rolled back on purpose have a count below one.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn transfer(&self, outbox: &Outbox, plan: &Plan) -> Result<()> {
-        let sign = if plan.fate == Fate::Commit { 1 } else { -1 };
+        let sign = if plan.end == TxEnd::Commit { 1 } else { -1 };
         on_pool!(self, pool => {
             let mut tx = outbox.begin(pool).await?;
             for part in &plan.parts {
-                if part.is_taken_back {
+                if part.is_rolled_back {
                     let mut savepoint = tx.savepoint().await?;
                     let n = change!(self, &mut **savepoint, part);
                     savepoint.emit_envelope(part.event(-n).envelope(part.is_ordered)?).await?;
@@ -218,32 +222,32 @@ impl Bank {
                     tx.emit_envelope(part.event(sign * n).envelope(part.is_ordered)?).await?;
                 }
             }
-            tokio::time::sleep(plan.linger).await;
-            match plan.fate {
-                Fate::Commit => tx.commit().await?,
-                Fate::Rollback => tx.rollback().await?,
-                Fate::Drop => drop(tx),
+            tokio::time::sleep(plan.open_for).await;
+            match plan.end {
+                TxEnd::Commit => tx.commit().await?,
+                TxEnd::Rollback => tx.rollback().await?,
+                TxEnd::Drop => drop(tx),
             }
         });
         Ok(())
     }
 
-    /// The statements that count and look.
+    /// The statements that increment and read a count.
     fn change(&self, part: &Part) -> (String, String) {
         let (count, look) = if part.is_ordered {
-            (COUNT_STEP, "select n from account where id = $1")
+            (COUNT_ORDERED, "select n from account where id = $1")
         } else {
-            (COUNT_GLIMPSE, "select g from account where id = $1")
+            (COUNT_UNORDERED, "select g from account where id = $1")
         };
         (self.sql(count), self.sql(look))
     }
 
-    /// Has the effect of an event on its account, unless it had it before.
+    /// Applies the effect of an event to its account, once by way of the inbox.
     ///
     /// # Errors
-    /// What the database says.
-    pub async fn book(&self, inbox: &Inbox, id: &str, account: i64, amount: i64) -> Result<()> {
-        let book =
+    /// When a statement fails.
+    pub async fn apply(&self, inbox: &Inbox, id: &str, account: i64, amount: i64) -> Result<()> {
+        let update =
             self.sql("update effect set n = n + 1, balance = balance + $1 where account = $2");
         let hash = PayloadHash::of(id.as_bytes());
         // Deliveries are dropped at their timeout. A transaction of sqlx's own that is dropped while
@@ -252,8 +256,8 @@ impl Bank {
         on_pool!(self, pool => {
             let mut tx = outbox.begin(pool).await?;
             if inbox.accept(&mut *tx, "bank", id, hash).await? == Accepted::FirstTime {
-                let book = sqlx::query(sqlx::AssertSqlSafe(book)).persistent(self.names());
-                book.bind(amount).bind(account).execute(&mut *tx).await?;
+                let update = sqlx::query(sqlx::AssertSqlSafe(update)).persistent(self.names());
+                update.bind(amount).bind(account).execute(&mut *tx).await?;
             }
             tx.commit().await?;
         });

@@ -38,11 +38,11 @@ pub struct Report {
     /// Events that came before they were due.
     pub early: usize,
     /// Events that were done before anybody had heard of them.
-    pub unheard: usize,
+    pub done_undelivered: usize,
     /// Replays that were followed by no delivery.
-    pub unanswered: usize,
+    pub unanswered_replays: usize,
     /// Transactions that ended as they should, and those that did not.
-    pub tried: (u64, u64),
+    pub transactions: (u64, u64),
     /// The first accounts with which something is wrong, and at which of their counts.
     pub accounts: BTreeMap<i64, i64>,
     /// The first events with which something is wrong.
@@ -59,8 +59,8 @@ impl Report {
     /// Compares what was committed with the log, line by line in order of time.
     ///
     /// `truth` is what each account has committed.
-    pub fn of(truth: &[Account], log: &str, faults: &Faults) -> Self {
-        let mut check = Check { truth, ..Check::default() };
+    pub fn of(committed: &[Account], log: &str, faults: &Faults) -> Self {
+        let mut check = Check { committed, ..Check::default() };
         for (number, line) in log.lines().filter_map(parse).enumerate() {
             check.take_in(number, &line);
         }
@@ -70,13 +70,13 @@ impl Report {
     /// Whether a promise does not hold.
     pub const fn is_broken(&self) -> bool {
         self.lost + self.ghosts + self.inversions + self.unexplained + self.damaged + self.early > 0
-            || self.unheard + self.unanswered > 0
+            || self.done_undelivered + self.unanswered_replays > 0
     }
 
     /// The lines of the log around what is wrong.
     pub fn excerpt(&self, log: &str) -> String {
         let is_shown = |line: &&str| match parse(line).map(|line| line.entry) {
-            Some(Entry::Step { id, account, n } | Entry::Glimpse { id, account, n }) => {
+            Some(Entry::Ordered { id, account, n } | Entry::Unordered { id, account, n }) => {
                 let near = |at: &i64| n.abs_diff(*at) <= 1;
                 self.accounts.get(&account).is_some_and(near) || self.events.contains(id)
             }
@@ -104,7 +104,7 @@ struct Seen<'a> {
 
 #[derive(Clone, Copy)]
 struct Delivery<'a> {
-    life: &'a str,
+    incarnation: &'a str,
     /// When its line was written.
     at: i64,
     /// The number of a line by which it had begun.
@@ -116,7 +116,7 @@ const MARGIN: i64 = 50_000;
 
 #[derive(Default)]
 struct Check<'a> {
-    truth: &'a [Account],
+    committed: &'a [Account],
     report: Report,
     seen: HashMap<Event, Seen<'a>>,
     /// The last first delivery of each account.
@@ -128,7 +128,7 @@ struct Check<'a> {
     /// When it was known that a life's verdict on an event came too late.
     fenced: HashMap<(&'a str, &'a str), i64>,
     /// Events that a listener has taken.
-    heard: HashSet<&'a str>,
+    delivered_ids: HashSet<&'a str>,
     /// Replays that wait for a delivery.
     replayed: HashSet<&'a str>,
 }
@@ -136,11 +136,13 @@ struct Check<'a> {
 impl<'a> Check<'a> {
     fn take_in(&mut self, number: usize, line: &Line<'a>) {
         // What comes after a fault may have begun before it.
-        let begun = self.stood_still.get(line.life).copied().unwrap_or(number);
-        let delivery = Delivery { life: line.life, at: line.at, begun };
+        let begun = self.stood_still.get(line.incarnation).copied().unwrap_or(number);
+        let delivery = Delivery { incarnation: line.incarnation, at: line.at, begun };
         match line.entry {
-            Entry::Step { id, account, n } => self.delivered(delivery, id, (true, account, n)),
-            Entry::Glimpse { id, account, n } => self.delivered(delivery, id, (false, account, n)),
+            Entry::Ordered { id, account, n } => self.delivered(delivery, id, (true, account, n)),
+            Entry::Unordered { id, account, n } => {
+                self.delivered(delivery, id, (false, account, n))
+            }
             Entry::Refused { id } => drop(self.replayed.remove(id)),
             Entry::Damaged { id } => {
                 self.report.damaged += 1;
@@ -151,34 +153,34 @@ impl<'a> Check<'a> {
                 self.wrong_event(id);
             }
             Entry::Replay { id } => drop(self.replayed.insert(id)),
-            Entry::Done { id } if self.heard.contains(id) => {}
+            Entry::Done { id } if self.delivered_ids.contains(id) => {}
             Entry::Done { id } => {
-                self.report.unheard += 1;
+                self.report.done_undelivered += 1;
                 self.wrong_event(id);
             }
-            Entry::Tried { well, ill } => {
-                let tried = self.report.tried;
-                self.report.tried = (tried.0 + well, tried.1 + ill);
+            Entry::Transactions { succeeded, failed } => {
+                let before = self.report.transactions;
+                self.report.transactions = (before.0 + succeeded, before.1 + failed);
             }
             Entry::Fenced { id } => {
                 self.report.fenced += 1;
-                self.fenced.insert((line.life, id), line.at);
+                self.fenced.insert((line.incarnation, id), line.at);
             }
             Entry::LeaseLost => {
                 self.report.lapses += 1;
-                *self.lapses.entry(line.life).or_default() += 1;
+                *self.lapses.entry(line.incarnation).or_default() += 1;
             }
-            Entry::Abandoned { .. } => *self.lapses.entry(line.life).or_default() += 1,
-            Entry::Hot { events } => self.report.hot += events,
-            Entry::Fault { .. } => drop(self.stood_still.insert(line.life, number)),
-            Entry::Took { .. } => drop(self.stood_still.remove(line.life)),
-            Entry::Wrote | Entry::Stopped => {}
+            Entry::Abandoned { .. } => *self.lapses.entry(line.incarnation).or_default() += 1,
+            Entry::FromLocalQueue { events } => self.report.hot += events,
+            Entry::Fault { .. } => drop(self.stood_still.insert(line.incarnation, number)),
+            Entry::ShardsAcquired { .. } => drop(self.stood_still.remove(line.incarnation)),
+            Entry::WritesFinished | Entry::Stopped => {}
         }
     }
 
     fn delivered(&mut self, delivery: Delivery<'a>, id: &'a str, event: Event) {
         let (is_ordered, account, n) = event;
-        self.heard.insert(id);
+        self.delivered_ids.insert(id);
         self.replayed.remove(id);
         let seen = self.seen.get(&event);
         // Of two events with the same count, one was not committed.
@@ -202,8 +204,8 @@ impl<'a> Check<'a> {
 
     fn committed(&self, is_ordered: bool, account: i64) -> i64 {
         let index = usize::try_from(account).unwrap_or(usize::MAX);
-        let account = self.truth.get(index).copied().unwrap_or_default();
-        if is_ordered { account.steps } else { account.glimpses }
+        let account = self.committed.get(index).copied().unwrap_or_default();
+        if is_ordered { account.ordered } else { account.unordered }
     }
 
     fn wrong(&mut self, account: i64, n: i64) {
@@ -219,13 +221,13 @@ impl<'a> Check<'a> {
     }
 
     fn conclude(mut self, faults: &Faults) -> Report {
-        let committed: i64 = self.truth.iter().map(Account::events).sum();
+        let committed: i64 = self.committed.iter().map(Account::events).sum();
         self.report.committed = usize::try_from(committed).unwrap_or(0);
         self.report.delivered = self.seen.len();
         self.report.lost = self.report.committed.saturating_sub(self.seen.len());
-        self.report.unanswered = self.replayed.len();
-        let unanswered: Vec<&str> = self.replayed.iter().copied().take(SHOWN).collect();
-        unanswered.into_iter().for_each(|id| self.wrong_event(id));
+        self.report.unanswered_replays = self.replayed.len();
+        let unanswered_replays: Vec<&str> = self.replayed.iter().copied().take(SHOWN).collect();
+        unanswered_replays.into_iter().for_each(|id| self.wrong_event(id));
         self.find_lost();
         self.blame(faults);
         self.report
@@ -233,11 +235,12 @@ impl<'a> Check<'a> {
 
     fn find_lost(&mut self) {
         let first_lost = |(number, account): (i64, &Account)| {
-            let steps = (1..=account.steps).map(|n| (true, number, n));
-            let mut all = steps.chain((1..=account.glimpses).map(|n| (false, number, n)));
+            let ordered = (1..=account.ordered).map(|n| (true, number, n));
+            let mut all = ordered.chain((1..=account.unordered).map(|n| (false, number, n)));
             all.find(|event| !self.seen.contains_key(event))
         };
-        let lost: Vec<Event> = (0..).zip(self.truth).filter_map(first_lost).take(SHOWN).collect();
+        let lost: Vec<Event> =
+            (0..).zip(self.committed).filter_map(first_lost).take(SHOWN).collect();
         lost.into_iter().for_each(|(_, account, n)| self.wrong(account, n));
     }
 
@@ -252,16 +255,19 @@ impl<'a> Check<'a> {
         for ((_, account, n), seen) in twice {
             let superfluous = seen.deliveries.len() - 1;
             let mut guilty = self.in_order(seen);
-            guilty.retain(|it| self.faults_of(it.life, faults) > 0 || self.is_late(it, seen.id));
+            guilty.retain(|it| {
+                self.faults_of(it.incarnation, faults) > 0 || self.is_late(it, seen.id)
+            });
             guilty.truncate(superfluous);
             unexplained += superfluous - guilty.len();
             wronged.extend((guilty.len() < superfluous).then_some((*account, *n)));
             for it in guilty {
-                *charged.entry(it.life).or_default() += 1;
+                *charged.entry(it.incarnation).or_default() += 1;
             }
         }
-        let per_fault =
-            |(life, count): (&&str, &usize)| count.div_ceil(self.faults_of(life, faults).max(1));
+        let per_fault = |(incarnation, count): (&&str, &usize)| {
+            count.div_ceil(self.faults_of(incarnation, faults).max(1))
+        };
         let worst = charged.iter().map(per_fault).max().unwrap_or(0);
         (self.report.unexplained, self.report.worst) = (unexplained, worst);
         wronged.into_iter().for_each(|(account, n)| self.wrong(account, n));
@@ -274,7 +280,7 @@ impl<'a> Check<'a> {
     /// the log says so unless it was killed first.
     fn in_order(&self, seen: &Seen<'a>) -> Vec<Delivery<'a>> {
         let mut deliveries = seen.deliveries.clone();
-        let counts = |it: &Delivery<'a>| !self.fenced.contains_key(&(it.life, seen.id));
+        let counts = |it: &Delivery<'a>| !self.fenced.contains_key(&(it.incarnation, seen.id));
         deliveries.sort_by_key(|it| (counts(it), it.begun));
         deliveries
     }
@@ -282,14 +288,14 @@ impl<'a> Check<'a> {
     /// Whether its verdict came later than a lease may have ended, on a machine that was too busy to
     /// write it. One that is fenced sooner had its event taken away, which must not be.
     fn is_late(&self, delivery: &Delivery<'a>, id: &'a str) -> bool {
-        let fenced = self.fenced.get(&(delivery.life, id));
+        let fenced = self.fenced.get(&(delivery.incarnation, id));
         fenced.is_some_and(|at| at - delivery.at >= MARGIN)
     }
 
     /// A pause makes a relay lose its lease: that is one fault, not two.
-    fn faults_of(&self, life: &str, faults: &Faults) -> usize {
-        let (pauses, kills) = faults.of(life);
-        let lapses = self.lapses.get(life).copied().unwrap_or_default();
+    fn faults_of(&self, incarnation: &str, faults: &Faults) -> usize {
+        let (pauses, kills) = faults.of(incarnation);
+        let lapses = self.lapses.get(incarnation).copied().unwrap_or_default();
         kills + pauses.max(lapses)
     }
 }

@@ -33,7 +33,7 @@ impl Disk {
     ///
     /// # Errors
     /// Why not.
-    pub fn is_to_be_had() -> Result {
+    pub fn is_available() -> Result {
         let path = std::env::temp_dir().join(format!("pillarbox-disk-{}", std::process::id()));
         fs::create_dir_all(&path)?;
         let mounted = Self::mount(&path, &path).map(drop);
@@ -46,12 +46,12 @@ impl Disk {
     /// # Errors
     /// When something else is wrong with it.
     pub fn fill(&self) -> Result {
-        let mut balloon = File::options().create(true).append(true).open(self.balloon())?;
+        let mut filler = File::options().create(true).append(true).open(self.filler())?;
         // What is left of the last block goes byte by byte.
         for size in [64 * 1024, 512, 1] {
             let chunk = vec![0; size];
             loop {
-                match balloon.write_all(&chunk) {
+                match filler.write_all(&chunk) {
                     Ok(()) => {}
                     Err(error) if error.kind() == ErrorKind::StorageFull => break,
                     Err(error) => return Err(error.into()),
@@ -66,11 +66,11 @@ impl Disk {
     /// # Errors
     /// When the file cannot be removed.
     pub fn free(&self) -> Result {
-        Ok(fs::remove_file(self.balloon())?)
+        Ok(fs::remove_file(self.filler())?)
     }
 
-    fn balloon(&self) -> PathBuf {
-        self.path.join("balloon")
+    fn filler(&self) -> PathBuf {
+        self.path.join("filler")
     }
 }
 

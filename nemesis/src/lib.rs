@@ -1,61 +1,63 @@
-//! Tries to break the promise: a workload whose every step can be checked afterwards, real relay
-//! processes to kill, pause and restart, and a checker of what was delivered.
+//! Fault injection: real relay processes under a workload whose every event can be checked, and a
+//! checker that compares what was committed with what was delivered.
 
 #![forbid(unsafe_code)]
 
-pub mod actor;
 pub mod audit;
 pub mod bank;
-pub mod bouncer;
-pub mod chance;
 pub mod check;
+pub mod config;
+#[cfg(feature = "crash-points")]
+pub mod crashing_store;
+pub mod deployment;
 pub mod disk;
+pub mod finding;
 pub mod load;
 pub mod log;
-pub mod orders;
-pub mod place;
+pub mod pgbouncer;
 pub mod process;
 pub mod proxy;
 pub mod relay;
+pub mod rng;
+pub mod role;
+pub mod scenario;
 pub mod settings;
-pub mod show;
-pub mod table;
 pub mod transfer;
 pub mod writer;
 
 use pillarbox::Event;
 use serde::{Deserialize, Serialize};
 
-/// A failure is read by a person and by nothing else, so it needs no type of its own.
+/// Any failure: it is shown to a person and not matched on.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// One step of one key; `n` counts the steps of the key in the order they were committed.
+/// An event ordered by its account; `n` counts the account's changes in commit order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Event)]
-#[event("nemesis.step", aggregate = "account")]
-pub struct Step {
-    /// Which account.
+#[event("nemesis.ordered", aggregate = "account")]
+pub struct OrderedEvent {
+    /// The account.
     #[event(id)]
     pub account: i64,
-    /// The account's own count.
+    /// The account's count of changes.
     pub n: i64,
 }
 
-/// The same step told to whoever needs no order, so that it may go hot.
+/// The same change as an event without a key, which may go through the local queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Event)]
-#[event("nemesis.glimpse", free, aggregate = "account")]
-pub struct Glimpse {
-    /// Which account.
+#[event("nemesis.unordered", free, aggregate = "account")]
+pub struct UnorderedEvent {
+    /// The account.
     #[event(id)]
     pub account: i64,
-    /// The account's own count.
+    /// The account's count of changes.
     pub n: i64,
 }
 
-/// An event whose listener makes trouble, each of a key of its own.
+/// An event whose listener fails, is slow or blocks; each has a key of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Event)]
-#[event("nemesis.trouble", aggregate = "trouble")]
-pub struct Trouble {
-    /// Which.
+#[event("nemesis.disturbance", aggregate = "disturbance")]
+pub struct DisturbanceEvent {
+    /// Its number.
     #[event(id)]
     pub id: i64,
 }

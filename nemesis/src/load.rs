@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pillarbox::MAX_PAYLOAD;
 
-use crate::bank::Fate;
-use crate::chance::Chance;
+use crate::bank::TxEnd;
+use crate::rng::SeededRng;
 use crate::transfer::Transfer;
 
 /// As many tenants share the accounts.
@@ -22,9 +22,9 @@ pub struct Plan {
     /// other, and the favourite ones last, so that nobody waits for long.
     pub parts: Vec<Part>,
     /// How it ends.
-    pub fate: Fate,
+    pub end: TxEnd,
     /// How long it stays open before that.
-    pub linger: Duration,
+    pub open_for: Duration,
 }
 
 /// One change and its event.
@@ -35,7 +35,7 @@ pub struct Part {
     /// Whether its event is ordered by the account; only then does the balance change.
     pub is_ordered: bool,
     /// Whether a savepoint around it is rolled back.
-    pub is_taken_back: bool,
+    pub is_rolled_back: bool,
     amount: i64,
     delay: u64,
     filler: usize,
@@ -43,32 +43,32 @@ pub struct Part {
 
 impl Plan {
     /// The next one, over so many accounts; a long one stays open for up to `longest`.
-    pub fn draw(chance: &mut Chance, accounts: i64, longest: Duration) -> Self {
-        let count = 1 + chance.below(5);
-        let mut parts: Vec<Part> = (0..count).map(|_| Part::draw(chance, accounts)).collect();
+    pub fn draw(rng: &mut SeededRng, accounts: i64, longest: Duration) -> Self {
+        let count = 1 + rng.below(5);
+        let mut parts: Vec<Part> = (0..count).map(|_| Part::draw(rng, accounts)).collect();
         parts.sort_by_key(|part| Reverse(part.account));
-        let fate = match chance.below(10) {
-            0 | 1 => Fate::Rollback,
-            2 => Fate::Drop,
-            _ => Fate::Commit,
+        let end = match rng.below(10) {
+            0 | 1 => TxEnd::Rollback,
+            2 => TxEnd::Drop,
+            _ => TxEnd::Commit,
         };
-        let is_long = chance.below(100) == 0;
-        let linger = if is_long { chance.around(longest / 2) } else { Duration::ZERO };
-        Self { parts, fate, linger }
+        let is_long = rng.below(100) == 0;
+        let open_for = if is_long { rng.jittered(longest / 2) } else { Duration::ZERO };
+        Self { parts, end, open_for }
     }
 }
 
 impl Part {
-    fn draw(chance: &mut Chance, accounts: i64) -> Self {
-        let is_ordered = chance.below(2) == 0;
-        let is_delayed = !is_ordered && chance.below(10) == 0;
+    fn draw(rng: &mut SeededRng, accounts: i64) -> Self {
+        let is_ordered = rng.below(2) == 0;
+        let is_delayed = !is_ordered && rng.below(10) == 0;
         Self {
-            account: favourite(chance, accounts),
+            account: zipf_account(rng, accounts),
             is_ordered,
-            is_taken_back: chance.below(10) == 0,
-            amount: i64::try_from(chance.below(201)).unwrap_or(0) - 100,
-            delay: if is_delayed { 100 + chance.below(1500) } else { 0 },
-            filler: size(chance),
+            is_rolled_back: rng.below(10) == 0,
+            amount: i64::try_from(rng.below(201)).unwrap_or(0) - 100,
+            delay: if is_delayed { 100 + rng.below(1500) } else { 0 },
+            filler: size(rng),
         }
     }
 
@@ -89,19 +89,19 @@ impl Part {
 }
 
 /// Zipf: the second account has half as many events as the first, the third a third, and so on.
-fn favourite(chance: &mut Chance, accounts: i64) -> i64 {
-    let rank = power(chance, accounts.unsigned_abs());
+fn zipf_account(rng: &mut SeededRng, accounts: i64) -> i64 {
+    let rank = power(rng, accounts.unsigned_abs());
     i64::try_from(rank).unwrap_or(1).clamp(1, accounts) - 1
 }
 
 /// Most are short, one of ten is longer, and few are as long as an event may be.
-fn size(chance: &mut Chance) -> usize {
-    let most = match chance.below(500) {
+fn size(rng: &mut SeededRng) -> usize {
+    let most = match rng.below(500) {
         0 => MAX_PAYLOAD - FRAME,
         1..50 => 64 * 1024,
         _ => 64,
     };
-    usize::try_from(power(chance, most as u64)).unwrap_or(0)
+    usize::try_from(power(rng, most as u64)).unwrap_or(0)
 }
 
 /// From 1 to `most`, each power of two as likely as any other.
@@ -109,10 +109,10 @@ fn size(chance: &mut Chance) -> usize {
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a size by chance need not be exact"
+    reason = "a size by rng need not be exact"
 )]
-fn power(chance: &mut Chance, most: u64) -> u64 {
-    let part = chance.below(1 << 20) as f64 / f64::from(1 << 20);
+fn power(rng: &mut SeededRng, most: u64) -> u64 {
+    let part = rng.below(1 << 20) as f64 / f64::from(1 << 20);
     (most as f64).powf(part) as u64
 }
 
@@ -123,8 +123,8 @@ mod tests {
     const LONGEST: Duration = Duration::from_secs(2);
 
     fn plans(count: usize) -> Vec<Plan> {
-        let mut chance = Chance::new(7);
-        (0..count).map(|_| Plan::draw(&mut chance, 1000, LONGEST)).collect()
+        let mut rng = SeededRng::new(7);
+        (0..count).map(|_| Plan::draw(&mut rng, 1000, LONGEST)).collect()
     }
 
     #[test]
@@ -133,12 +133,14 @@ mod tests {
 
         assert!(plans.iter().all(|plan| (1..=5).contains(&plan.parts.len())));
         assert!(plans.iter().all(|plan| plan.parts.is_sorted_by_key(|part| Reverse(part.account))));
-        let taken_back = plans.iter().filter(|plan| plan.fate != Fate::Commit).count();
+        let taken_back = plans.iter().filter(|plan| plan.end != TxEnd::Commit).count();
         assert!((1350..1650).contains(&taken_back), "{taken_back} of 5000");
-        let long = plans.iter().filter(|plan| !plan.linger.is_zero()).count();
+        let long = plans.iter().filter(|plan| !plan.open_for.is_zero()).count();
         assert!((25..100).contains(&long), "{long} of 5000");
         let parts: Vec<&Part> = plans.iter().flat_map(|plan| &plan.parts).collect();
-        assert!(parts.iter().any(|part| part.is_taken_back) && parts.iter().any(|it| it.delay > 0));
+        assert!(
+            parts.iter().any(|part| part.is_rolled_back) && parts.iter().any(|it| it.delay > 0)
+        );
         assert!(parts.iter().any(|part| part.filler > MAX_PAYLOAD / 4));
         assert!(parts.iter().all(|part| part.event(1).envelope(true).is_ok()));
     }

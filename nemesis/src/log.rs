@@ -1,7 +1,7 @@
-//! The log: what relay processes saw, a line each, in one file that all of them append to.
+//! The log of all processes of a run: one file of JSON lines.
 //!
-//! The kernel puts appended lines one after the other, so their order is that of the deliveries;
-//! and what the kernel has, a kill cannot take back.
+//! Each line is appended by one write, so that lines are in the order of the deliveries, and a killed
+//! process loses none that it has written.
 
 use std::{
     collections::BTreeMap,
@@ -15,204 +15,212 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
-/// One relay's end of the log.
+/// One process's handle to the log.
 #[derive(Debug)]
 pub struct Log {
     file: File,
-    life: String,
-    /// How many microseconds the clock of this process is ahead of everybody else's.
+    incarnation: String,
+    /// How many microseconds the clock of this process is ahead of the others.
     ahead: i64,
 }
 
 impl Log {
-    /// Appends to this file in the name of one life of a relay.
+    /// Opens the file to append lines of one incarnation of a process.
     ///
     /// # Errors
     /// When the file cannot be opened.
-    pub fn open(path: &Path, life: &str) -> Result<Self> {
+    pub fn open(path: &Path, incarnation: &str) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Self { file, life: life.to_owned(), ahead: 0 })
+        Ok(Self { file, incarnation: incarnation.to_owned(), ahead: 0 })
     }
 
-    /// Where the clock is so many hours ahead, and is known to be.
+    /// Corrects the times of a process whose clock is this many hours ahead.
     #[must_use]
     pub fn ahead(self, hours: i64) -> Self {
         Self { ahead: hours * 3_600_000_000, ..self }
     }
 
-    /// Writes one line with one call.
+    /// Appends one line with one write.
     ///
     /// # Errors
-    /// When the disk is full, say.
-    pub fn note(&self, entry: &Entry<'_>) -> std::io::Result<()> {
-        self.note_of(&self.life, entry)
+    /// When the file cannot be written, for example because the disk is full.
+    pub fn append(&self, entry: &Entry<'_>) -> std::io::Result<()> {
+        self.append_for(&self.incarnation, entry)
     }
 
-    /// The same about another life.
+    /// Appends a line about another incarnation.
     ///
     /// # Errors
-    /// When the disk is full, say.
-    pub fn note_of(&self, life: &str, entry: &Entry<'_>) -> std::io::Result<()> {
+    /// When the file cannot be written, for example because the disk is full.
+    pub fn append_for(&self, incarnation: &str, entry: &Entry<'_>) -> std::io::Result<()> {
         let at = SystemClock.now().unix_micros() - self.ahead;
-        let mut line = serde_json::to_vec(&Line { life, at, entry: *entry })?;
+        let mut line = serde_json::to_vec(&Line { incarnation, at, entry: *entry })?;
         line.push(b'\n');
         (&self.file).write_all(&line)
     }
 }
 
-/// What a line tells.
+/// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Entry<'a> {
-    /// A listener heard an event: its id, account, and the account's count.
-    Step {
-        /// Which event.
+    /// A listener received an ordered event.
+    Ordered {
+        /// The event.
         id: &'a str,
-        /// Whose.
+        /// Its account.
         account: i64,
-        /// Its count.
+        /// The account's count.
         n: i64,
     },
-    /// The same without order.
-    Glimpse {
-        /// Which event.
+    /// A listener received an event without a key.
+    Unordered {
+        /// The event.
         id: &'a str,
-        /// Whose.
+        /// Its account.
         account: i64,
-        /// Its count.
+        /// The account's count.
         n: i64,
     },
-    /// A listener was called, and refused by order.
+    /// A listener was called and failed, as configured.
     Refused {
-        /// Which event.
+        /// The event.
         id: &'a str,
     },
-    /// What came is not what was emitted.
+    /// A delivered event differs from the emitted one.
     Damaged {
-        /// Which event.
+        /// The event.
         id: &'a str,
     },
-    /// It came before it was due, by the database's clock.
+    /// An event was delivered before it was due, by the database's clock.
     Early {
-        /// Which event.
+        /// The event.
         id: &'a str,
     },
     /// An operator is about to replay a dead letter.
     Replay {
-        /// Which event.
+        /// The event.
         id: &'a str,
     },
-    /// The database says that the event is done.
+    /// The database has the event as done.
     Done {
-        /// Which event.
+        /// The event.
         id: &'a str,
     },
-    /// Something was done to the life that the line is of.
+    /// A fault was injected into the incarnation of the line.
     Fault {
-        /// What.
+        /// The kind of fault.
         kind: &'a str,
     },
-    /// How many transactions ended as they should since the last such line, and how many did not.
-    Tried {
-        /// So many ended well.
-        well: u64,
-        /// So many did not, or nobody knows.
-        ill: u64,
+    /// How the transactions since the last such line ended.
+    Transactions {
+        /// Committed or rolled back as planned.
+        succeeded: u64,
+        /// Failed, or their outcome is unknown.
+        failed: u64,
     },
-    /// A verdict came too late and changed nothing.
+    /// A verdict came too late and was fenced.
     Fenced {
-        /// On which event.
+        /// The event.
         id: &'a str,
     },
     /// The relay lost its lease.
     LeaseLost,
-    /// A stop could not wait for these.
+    /// The relay stopped before these events were settled.
     Abandoned {
-        /// So many.
+        /// The number of events.
         events: u64,
     },
-    /// These went from memory to delivery.
-    Hot {
-        /// So many.
+    /// Events were delivered from the local queue.
+    FromLocalQueue {
+        /// The number of events.
         events: u64,
     },
-    /// The relay took shards.
-    Took {
-        /// So many.
+    /// The relay acquired shards.
+    ShardsAcquired {
+        /// The number of shards.
         shards: u64,
     },
-    /// The process's own writers have written all they were told to.
-    Wrote,
-    /// The relay has ended by itself.
+    /// The writers of the process have finished.
+    WritesFinished,
+    /// The relay has stopped gracefully.
     Stopped,
 }
 
-/// A line: one JSON object.
+/// One line: a JSON object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line<'a> {
-    /// Which life of which relay.
-    pub life: &'a str,
-    /// When, in microseconds since 1970.
+    /// The incarnation of the process, such as `r1.2`.
+    pub incarnation: &'a str,
+    /// Microseconds since 1970.
     pub at: i64,
-    /// What.
+    /// The content.
     #[serde(flatten, borrow)]
     pub entry: Entry<'a>,
 }
 
-/// Reads a line; `None` for one that is none, such as the last one of a killed process.
+/// Parses a line; `None` for a torn one, such as the last one of a killed process.
 pub fn parse(line: &str) -> Option<Line<'_>> {
     serde_json::from_str(line).ok()
 }
 
-/// Follows a log as it grows, and counts.
+/// Follows a log as it grows, and counts its entries.
 #[derive(Debug)]
 pub struct Tail {
     file: File,
     rest: Vec<u8>,
     /// Deliveries so far.
     pub deliveries: u64,
-    /// Late verdicts so far.
+    /// Fenced verdicts so far.
     pub fenced: u64,
-    /// Transactions that ended as they should so far.
-    pub well: u64,
-    /// Transactions that did not end as they should so far.
-    pub ill: u64,
-    /// Processes whose writers have written all.
-    pub wrote: u64,
-    /// When each life delivered first and last, by its own clock, and how often.
-    pub lives: BTreeMap<String, Span>,
-    /// When each life took shards first.
-    pub took: BTreeMap<String, i64>,
+    /// Transactions that succeeded so far.
+    pub succeeded: u64,
+    /// Transactions that failed so far.
+    pub failed: u64,
+    /// Processes whose writers have finished.
+    pub writers_finished: u64,
+    /// The deliveries of each incarnation.
+    pub incarnations: BTreeMap<String, Span>,
+    /// When each incarnation first acquired shards.
+    pub acquired: BTreeMap<String, i64>,
 }
 
-/// From when to when a life delivered.
+/// The deliveries of one incarnation, by its own clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// Its first delivery, in microseconds since 1970.
+    /// The first, in microseconds since 1970.
     pub first: i64,
-    /// Its last one.
+    /// The last.
     pub last: i64,
-    /// How many there were.
+    /// Their number.
     pub deliveries: u64,
 }
 
 impl Tail {
-    /// Follows this file, which may not be there yet.
+    /// Follows this file, which is created if it does not exist.
     ///
     /// # Errors
     /// When it cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
         OpenOptions::new().create(true).append(true).open(path)?;
-        let file = File::open(path)?;
-        let (rest, lives, took) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self { file, rest, deliveries: 0, fenced: 0, well: 0, ill: 0, wrote: 0, lives, took })
+        Ok(Self {
+            file: File::open(path)?,
+            rest: Vec::new(),
+            deliveries: 0,
+            fenced: 0,
+            succeeded: 0,
+            failed: 0,
+            writers_finished: 0,
+            incarnations: BTreeMap::new(),
+            acquired: BTreeMap::new(),
+        })
     }
 
-    /// Takes in what was written since.
+    /// Reads what was appended since the last call.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn look(&mut self) -> Result {
+    pub fn poll(&mut self) -> Result {
         let mut bytes = std::mem::take(&mut self.rest);
         self.file.read_to_end(&mut bytes)?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -226,21 +234,21 @@ impl Tail {
     fn count(&mut self, line: &Line<'_>) {
         match line.entry {
             Entry::Fenced { .. } => self.fenced += 1,
-            Entry::Tried { well, ill } => {
-                self.well += well;
-                self.ill += ill;
+            Entry::Transactions { succeeded, failed } => {
+                self.succeeded += succeeded;
+                self.failed += failed;
             }
-            Entry::Wrote => self.wrote += 1,
-            Entry::Took { .. } => {
-                self.took.entry(line.life.to_owned()).or_insert(line.at);
+            Entry::WritesFinished => self.writers_finished += 1,
+            Entry::ShardsAcquired { .. } => {
+                self.acquired.entry(line.incarnation.to_owned()).or_insert(line.at);
             }
-            Entry::Step { .. } | Entry::Glimpse { .. } => {
+            Entry::Ordered { .. } | Entry::Unordered { .. } => {
                 self.deliveries += 1;
-                if let Some(span) = self.lives.get_mut(line.life) {
+                if let Some(span) = self.incarnations.get_mut(line.incarnation) {
                     (span.last, span.deliveries) = (line.at, span.deliveries + 1);
                 } else {
                     let span = Span { first: line.at, last: line.at, deliveries: 1 };
-                    self.lives.insert(line.life.to_owned(), span);
+                    self.incarnations.insert(line.incarnation.to_owned(), span);
                 }
             }
             _ => {}
@@ -256,21 +264,22 @@ mod tests {
     fn what_was_written_is_read() {
         let id = "01J";
         let entries = [
-            Entry::Step { id, account: 3, n: 7 },
-            Entry::Glimpse { id, account: 3, n: -7 },
+            Entry::Ordered { id, account: 3, n: 7 },
+            Entry::Unordered { id, account: 3, n: -7 },
             Entry::Replay { id },
             Entry::Fault { kind: "kill" },
-            Entry::Tried { well: 3, ill: 1 },
+            Entry::Transactions { succeeded: 3, failed: 1 },
             Entry::Fenced { id },
-            Entry::Took { shards: 64 },
+            Entry::ShardsAcquired { shards: 64 },
         ];
 
         for entry in entries {
-            let line = Line { life: "r1.2", at: 1000, entry };
+            let line = Line { incarnation: "r1.2", at: 1000, entry };
             let text = serde_json::to_string(&line).unwrap();
             assert_eq!(parse(&text), Some(line), "{text}");
         }
-        let step = r#"{"life":"r1.2","at":1000,"what":"step","id":"01J","account":3,"n":7}"#;
+        let step =
+            r#"{"incarnation":"r1.2","at":1000,"what":"ordered","id":"01J","account":3,"n":7}"#;
         assert_eq!(parse(step).map(|line| line.entry), Some(entries[0]));
         assert_eq!(parse(&step[..step.len() - 3]), None);
         assert_eq!(parse(""), None);

@@ -1,158 +1,167 @@
-//! `nemesis show [--quick] [--store NAME]… [--seed N] [--seconds N] [--kills N] [--relays N]
-//! [--json FILE] [show…]` tries to break the promise.
-//!
-//! `nemesis relay ORDERS`, `nemesis write ORDERS` and the [roles](actor::ROLES) of actors are the
-//! processes it starts.
+//! `nemesis run` injects faults into real relay processes and checks the guarantees.
 
 #![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use nemesis::place::Server;
+use clap::{Args, Parser};
+use nemesis::deployment::Server;
+use nemesis::finding::{Finding, json, text};
 use nemesis::process::Program;
-use nemesis::show::{Scale, Set, Show};
-use nemesis::table::{Finding, json, text};
-use nemesis::{Result, actor, relay};
+use nemesis::role::{self, Role};
+use nemesis::scenario::{RunOptions, Scale, Scenario};
+use nemesis::{Result, relay};
 use serde_json::Value;
 
-const USAGE: &str = "usage: nemesis show [--quick] [--store NAME] [--seed N] [--seconds N] \
-                     [--kills N] [--relays N] [--json FILE] [show…]";
+/// Fault injection for Pillarbox: checks its guarantees with real processes and servers.
+#[derive(Debug, Parser)]
+enum Command {
+    /// Runs scenarios and prints their findings.
+    Run(RunArgs),
+    /// One of the processes that a scenario starts.
+    #[command(hide = true)]
+    Process { role: Role, config: String },
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Runs the scenarios in small.
+    #[arg(long)]
+    quick: bool,
+    /// Runs on this database only; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    store: Vec<Server>,
+    /// Seeds every random choice.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long `combined_faults` runs.
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Limits `combined_faults` to kills of relays, until there were this many.
+    #[arg(long, value_name = "N")]
+    kills: Option<u64>,
+    /// How many relays `combined_faults` starts.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=8))]
+    relays: Option<u64>,
+    /// Writes the findings to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The scenarios; all by default, or `combined_faults` with --seconds or --kills.
+    scenario: Vec<Scenario>,
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args).await {
+    match run(Command::parse()).await {
         Ok(code) => code,
         Err(error) => {
-            let mut why = error.to_string();
+            let mut message = error.to_string();
             let mut cause = error.source();
             while let Some(error) = cause {
-                why = format!("{why}: {error}");
+                message = format!("{message}: {error}");
                 cause = error.source();
             }
-            eprintln!("error: {why}");
+            eprintln!("error: {message}");
             ExitCode::FAILURE
         }
     }
 }
 
-async fn run(args: &[String]) -> Result<ExitCode> {
-    match args {
-        [role, orders] if role == "relay" => {
+async fn run(command: Command) -> Result<ExitCode> {
+    let (role, config) = match command {
+        Command::Run(args) => return run_scenarios(args).await,
+        Command::Process { role, config } => (role, serde_json::from_str(&config)?),
+    };
+    match role {
+        Role::Relay => {
             tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-            relay::run(serde_json::from_str(orders)?).await?;
+            relay::run(config).await?;
         }
-        [role, orders] if role == "write" => relay::write(serde_json::from_str(orders)?).await?,
-        [role, orders] if actor::ROLES.contains(&role.as_str()) => {
-            actor::run(role, serde_json::from_str(orders)?).await?;
-        }
-        [role, options @ ..] if role == "show" => return show(&Options::parse(options)?).await,
-        _ => return Err(USAGE.into()),
+        Role::Write => relay::write(config).await?,
+        role => role::run(role, config).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(options: &Options) -> Result<ExitCode> {
-    let mut worst = ExitCode::SUCCESS;
+async fn run_scenarios(args: RunArgs) -> Result<ExitCode> {
+    let mut exit_code = ExitCode::SUCCESS;
     let mut reports = Vec::new();
-    for show in &options.shows {
-        for server in options.servers.iter().filter(|server| show.is_for(**server)) {
+    for scenario in args.scenarios() {
+        for server in args.servers().into_iter().filter(|server| scenario.is_for(*server)) {
             let Some(base) = server.base() else { continue };
-            let set = Set {
-                server: *server,
+            let options = RunOptions {
+                server,
                 base,
-                scale: options.scale,
-                seed: options.seed,
-                seconds: options.seconds,
-                kills: options.kills,
-                relays: options.relays,
+                scale: if args.quick { Scale::Quick } else { Scale::Full },
+                seed: args.seed,
+                seconds: args.seconds,
+                kills: args.kills,
+                relays: args.relays,
                 program: Program::new(std::env::current_exe()?),
             };
-            let found = show.run(&set).await.unwrap_or_else(|error| vec![Finding::failed(&*error)]);
-            let title = format!("{}, {}, seed {}", show.name(), server.name(), options.seed);
+            let found = scenario.run(&options).await;
+            let found = found.unwrap_or_else(|error| vec![Finding::failed(&*error)]);
+            let title = format!("{}, {}, seed {}", scenario.name(), server.name(), args.seed);
             print!("{}", text(&title, &found));
             let mut report = json(&found);
-            report.insert("show".to_owned(), show.name().into());
+            report.insert("scenario".to_owned(), scenario.name().into());
             report.insert("store".to_owned(), server.name().into());
-            report.insert("seed".to_owned(), options.seed.into());
+            report.insert("seed".to_owned(), args.seed.into());
             reports.push(Value::from(report));
             if found.iter().any(|finding| finding.verdict.is_bad()) {
-                worst = ExitCode::FAILURE;
+                exit_code = ExitCode::FAILURE;
             }
         }
     }
-    if let Some(file) = &options.json {
-        // One run is an object, several are a list of them.
+    if let Some(file) = &args.json {
+        // One report is an object, several are a list.
         let one = (reports.len() == 1).then(|| reports.remove(0));
         let all = one.unwrap_or(Value::from(reports));
         std::fs::write(file, serde_json::to_string_pretty(&all)? + "\n")?;
     }
-    Ok(worst)
+    Ok(exit_code)
 }
 
-/// What was asked for.
-#[derive(Debug)]
-struct Options {
-    scale: Scale,
-    seed: u64,
-    seconds: Option<u64>,
-    kills: Option<u64>,
-    relays: Option<u64>,
-    json: Option<PathBuf>,
-    servers: Vec<Server>,
-    shows: Vec<Show>,
-}
+impl RunArgs {
+    fn servers(&self) -> Vec<Server> {
+        if self.store.is_empty() { Server::ALL.to_vec() } else { self.store.clone() }
+    }
 
-impl Options {
-    fn parse(args: &[String]) -> Result<Self> {
-        let mut options = Self {
-            scale: Scale::Full,
-            seed: 1,
-            seconds: None,
-            kills: None,
-            relays: None,
-            json: None,
-            servers: Vec::new(),
-            shows: Vec::new(),
-        };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--quick" => options.scale = Scale::Quick,
-                "--seed" => options.seed = number(arg, args.next())?,
-                "--seconds" => options.seconds = Some(number(arg, args.next())?),
-                "--kills" => options.kills = Some(number(arg, args.next())?),
-                "--relays" => options.relays = Some(number(arg, args.next())?.clamp(1, 8)),
-                "--json" => options.json = Some(args.next().ok_or("--json needs a file")?.into()),
-                "--store" => options.servers.push(server(args.next().map_or("", |name| name))?),
-                name => options.shows.push(named(name)?),
-            }
+    fn scenarios(&self) -> Vec<Scenario> {
+        if !self.scenario.is_empty() {
+            return self.scenario.clone();
         }
-        if options.servers.is_empty() {
-            options.servers.extend(Server::ALL);
+        if self.seconds.is_some() || self.kills.is_some() {
+            return vec![Scenario::CombinedFaults];
         }
-        if options.shows.is_empty() && (options.seconds.is_some() || options.kills.is_some()) {
-            // Only a storm lasts as long as one says.
-            options.shows.push(Show::Storm);
-        } else if options.shows.is_empty() {
-            options.shows.extend(Show::ALL);
-        }
-        Ok(options)
+        Scenario::all().to_vec()
     }
 }
 
-fn number(option: &str, word: Option<&String>) -> Result<u64> {
-    Ok(word.ok_or_else(|| format!("{option} needs a number"))?.parse()?)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn server(name: &str) -> Result<Server> {
-    let found = Server::ALL.into_iter().find(|server| server.name() == name);
-    found.ok_or_else(|| format!("--store is postgres, mysql or sqlite, not `{name}`").into())
-}
+    fn parsed(line: &str) -> RunArgs {
+        match Command::try_parse_from(["nemesis", "run"].into_iter().chain(line.split(' '))) {
+            Ok(Command::Run(args)) => args,
+            other => panic!("{other:?}"),
+        }
+    }
 
-fn named(name: &str) -> Result<Show> {
-    let names = Show::ALL.map(Show::name).join(", ");
-    let found = Show::ALL.into_iter().find(|show| show.name() == name);
-    found.ok_or_else(|| format!("no show `{name}`; there are {names}").into())
+    #[test]
+    fn a_duration_or_a_number_of_kills_selects_combined_faults() {
+        assert_eq!(parsed("--seconds 5").scenarios(), [Scenario::CombinedFaults]);
+        assert_eq!(parsed("--kills 5 takeover").scenarios(), [Scenario::Takeover]);
+        assert_eq!(parsed("--quick").scenarios().len(), Scenario::all().len());
+    }
+
+    #[test]
+    fn stores_can_be_repeated_and_default_to_all() {
+        let two = parsed("--store sqlite --store mysql");
+
+        assert_eq!(two.servers(), [Server::Sqlite, Server::Mysql]);
+        assert_eq!(parsed("--quick").servers(), Server::ALL);
+    }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::process::{Child, Command};
 
-use crate::{Result, orders::Orders};
+use crate::{Result, config::ProcessConfig, role::Role};
 
 /// The library that shifts clocks, where the Debian package `faketime` is installed.
 pub fn faketime() -> Option<PathBuf> {
@@ -20,7 +20,7 @@ pub fn faketime() -> Option<PathBuf> {
 }
 
 /// A process that does not end for so long when it is asked to is stuck.
-const PATIENCE: Duration = Duration::from_secs(240);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(240);
 
 const SIGTERM: u32 = 15;
 
@@ -62,11 +62,11 @@ impl Program {
     ///
     /// # Errors
     /// When it does not start.
-    pub fn start(&self, role: &str, orders: &Orders, errors: &Path) -> Result<Process> {
+    pub fn start(&self, role: Role, config: &ProcessConfig, errors: &Path) -> Result<Process> {
         let errors = fs::OpenOptions::new().create(true).append(true).open(errors)?;
         let child = Command::new(&self.path)
-            .arg(role)
-            .arg(serde_json::to_string(orders)?)
+            .args(["process", &role.name()])
+            .arg(serde_json::to_string(config)?)
             // Or the traces of panics on demand would be what is measured.
             .env("RUST_BACKTRACE", "0")
             .envs(self.environment.iter().cloned())
@@ -75,7 +75,7 @@ impl Program {
             .stderr(errors)
             .kill_on_drop(true)
             .spawn()?;
-        Ok(Process { child, life: orders.life.clone() })
+        Ok(Process { child, incarnation: config.incarnation.clone() })
     }
 }
 
@@ -114,13 +114,13 @@ fn status(proc: &str, name: &str) -> Result<u64> {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    life: String,
+    incarnation: String,
 }
 
 impl Process {
     /// Its name in the log.
-    pub fn life(&self) -> &str {
-        &self.life
+    pub fn incarnation(&self) -> &str {
+        &self.incarnation
     }
 
     /// SIGKILL, and wait for the end.
@@ -129,7 +129,9 @@ impl Process {
     /// When it had ended by itself, which it must not.
     pub async fn kill(mut self) -> Result {
         if let Some(status) = self.child.try_wait()? {
-            return Err(format!("{} ended by itself ({status}), see relay.err", self.life).into());
+            return Err(
+                format!("{} ended by itself ({status}), see relay.err", self.incarnation).into()
+            );
         }
         Ok(self.child.kill().await?)
     }
@@ -156,21 +158,21 @@ impl Process {
     /// When it does not end in time, or not well.
     pub async fn stop(mut self) -> Result {
         // Before it listens for the signal, it would be killed by it.
-        tokio::time::timeout(PATIENCE, self.hears_terminate()).await??;
+        tokio::time::timeout(EXIT_TIMEOUT, self.handles_sigterm()).await??;
         self.send("TERM").await?;
-        self.ended(PATIENCE).await
+        self.ended(EXIT_TIMEOUT).await
     }
 
     /// Waits until it ends by itself.
     ///
     /// # Errors
     /// When it does not end in time, or not well.
-    pub async fn ended(&mut self, patience: Duration) -> Result {
-        let status = tokio::time::timeout(patience, self.child.wait()).await??;
+    pub async fn ended(&mut self, timeout: Duration) -> Result {
+        let status = tokio::time::timeout(timeout, self.child.wait()).await??;
         if status.success() {
             return Ok(());
         }
-        Err(format!("{} ended with {status}, see relay.err", self.life).into())
+        Err(format!("{} ended with {status}, see relay.err", self.incarnation).into())
     }
 
     /// Waits until it is gone, killed by a signal.
@@ -178,10 +180,10 @@ impl Process {
     /// # Errors
     /// When it does not end in time, or not like this.
     pub async fn died(&mut self) -> Result {
-        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
+        let status = tokio::time::timeout(EXIT_TIMEOUT, self.child.wait()).await??;
         match status.signal() {
             Some(9) => Ok(()),
-            _ => Err(format!("{} was not killed, it ended with {status}", self.life).into()),
+            _ => Err(format!("{} was not killed, it ended with {status}", self.incarnation).into()),
         }
     }
 
@@ -196,7 +198,7 @@ impl Process {
     }
 
     /// Waits until it has a handler for SIGTERM.
-    async fn hears_terminate(&self) -> Result {
+    async fn handles_sigterm(&self) -> Result {
         loop {
             let status = fs::read_to_string(format!("{}/status", self.proc()?))?;
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -233,7 +235,7 @@ impl Process {
     }
 
     async fn send(&self, signal: &str) -> Result {
-        let pid = self.child.id().ok_or_else(|| format!("{} has ended", self.life))?;
+        let pid = self.child.id().ok_or_else(|| format!("{} has ended", self.incarnation))?;
         let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status().await?;
         if sent.success() { Ok(()) } else { Err(format!("kill -s {signal}: {sent}").into()) }
     }

@@ -1,5 +1,5 @@
-//! A proxy that a network can be played on: late, deaf, cut, reset, half-open, or refused, for all
-//! connections or in the middle of one.
+//! A TCP proxy that injects network faults: delay, silence, refused, closed, reset and half-open
+//! connections, for all connections or in the middle of one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,36 +17,36 @@ use crate::Result;
 /// The most that is passed on at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// How the network behaves.
+/// The state of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Weather {
-    /// Everything is passed on.
+pub enum Network {
+    /// Passes everything on.
     #[default]
-    Fair,
-    /// Everything is passed on after so long.
-    Late(Duration),
-    /// Nothing is passed on in a direction or in both; nobody is told.
-    Deaf(Way),
-    /// New connections are closed at once; those that there are go on.
-    Closed,
+    Normal,
+    /// Passes everything on after this delay.
+    Delayed(Duration),
+    /// Passes nothing on in this direction, and tells nobody.
+    Silent(Direction),
+    /// Closes new connections at once and keeps the existing ones.
+    Refusing,
 }
 
-/// Which way.
+/// A direction of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the client to the server.
-    There,
+    ToServer,
     /// From the server to the client.
-    Back,
+    ToClient,
     /// Both.
     Both,
 }
 
-/// When a connection is cut: around the chunk with this number, of all that are passed on in either
-/// direction.
+/// Closes a connection around the chunk with this number, counted over all connections and both
+/// directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The chunk is lost with it.
+    /// The chunk is lost.
     Before(u64),
     /// The chunk still arrives.
     After(u64),
@@ -54,25 +54,25 @@ pub enum Cut {
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// Both sides are told that nothing more comes.
+pub enum Disconnect {
+    /// Closes both sides.
     #[default]
     Close,
-    /// Both sides are told that it is no more.
+    /// Resets both sides.
     Reset,
-    /// The server is told; the client waits for so long before it is.
+    /// Closes the server's side at once, and the client's after this time.
     HalfOpen(Duration),
 }
 
-/// Where the next connection ends that passes so many bytes on.
+/// Ends the next connection that passes this many bytes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trap {
-    /// In which direction; not in both.
-    pub way: Way,
-    /// After how many bytes, counted from now on over all connections.
+pub struct ArmedCut {
+    /// The direction of the bytes; not both.
+    pub direction: Direction,
+    /// The number of bytes, counted from now on over all connections.
     pub bytes: usize,
-    /// And how.
-    pub ending: Ending,
+    /// How the connection ends.
+    pub disconnect: Disconnect,
 }
 
 /// A proxy in front of a server, for as long as it lives.
@@ -87,14 +87,14 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     upstream: String,
-    weather: watch::Sender<Weather>,
-    /// Every change of it ends all connections.
-    cuts: watch::Sender<(u64, Ending)>,
+    network: watch::Sender<Network>,
+    /// Every change ends all connections.
+    cuts: watch::Sender<(u64, Disconnect)>,
     chunks: AtomicU64,
     cut: Option<Cut>,
-    trap: Mutex<Option<Trap>>,
-    sprung: AtomicU64,
-    /// The ports by which the server knows the connections.
+    armed: Mutex<Option<ArmedCut>>,
+    fired: AtomicU64,
+    /// The client ports of the open connections, as the server sees them.
     ports: Mutex<BTreeSet<u16>>,
 }
 
@@ -108,12 +108,12 @@ impl Proxy {
         let port = listener.local_addr()?.port();
         let shared = Arc::new(Shared {
             upstream: upstream.to_owned(),
-            weather: watch::Sender::new(Weather::Fair),
-            cuts: watch::Sender::new((0, Ending::Close)),
+            network: watch::Sender::new(Network::Normal),
+            cuts: watch::Sender::new((0, Disconnect::Close)),
             chunks: AtomicU64::new(0),
             cut,
-            trap: Mutex::default(),
-            sprung: AtomicU64::new(0),
+            armed: Mutex::default(),
+            fired: AtomicU64::new(0),
             ports: Mutex::default(),
         });
         let mut accepting = JoinSet::new();
@@ -121,27 +121,27 @@ impl Proxy {
         Ok(Self { port, shared, _accepting: accepting })
     }
 
-    /// Changes how the network behaves.
-    pub fn set(&self, weather: Weather) {
-        self.shared.weather.send_replace(weather);
+    /// Sets the state of the network.
+    pub fn set(&self, network: Network) {
+        self.shared.network.send_replace(network);
     }
 
     /// Ends every connection that there is.
-    pub fn end_all(&self, ending: Ending) {
-        self.shared.cuts.send_modify(|(cuts, how)| (*cuts, *how) = (*cuts + 1, ending));
+    pub fn end_all(&self, disconnect: Disconnect) {
+        self.shared.cuts.send_modify(|(cuts, how)| (*cuts, *how) = (*cuts + 1, disconnect));
     }
 
-    /// Sets a trap, in place of any that was not sprung.
-    pub fn lay(&self, trap: Trap) {
-        *self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
+    /// Arms a cut, in place of one that has not fired.
+    pub fn arm(&self, armed: ArmedCut) {
+        *self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner) = Some(armed);
     }
 
-    /// How many traps were sprung.
-    pub fn sprung(&self) -> u64 {
-        self.shared.sprung.load(Ordering::Relaxed)
+    /// How many armed cuts have fired.
+    pub fn fired_cuts(&self) -> u64 {
+        self.shared.fired.load(Ordering::Relaxed)
     }
 
-    /// The ports by which the server knows the connections that there are.
+    /// The client ports of the open connections, as the server sees them.
     pub fn ports(&self) -> Vec<u16> {
         let ports = self.shared.ports.lock().unwrap_or_else(PoisonError::into_inner);
         ports.iter().copied().collect()
@@ -152,7 +152,7 @@ impl Proxy {
         self.shared.chunks.load(Ordering::Relaxed)
     }
 
-    /// The same URL by way of this proxy.
+    /// The same URL through this proxy.
     ///
     /// # Errors
     /// When it names no host and port.
@@ -181,7 +181,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
         while connections.try_join_next().is_some() {}
-        if *shared.weather.borrow() == Weather::Closed {
+        if *shared.network.borrow() == Network::Refusing {
             continue;
         }
         connections.spawn(serve(client, Arc::clone(&shared)));
@@ -194,42 +194,42 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
     cuts.mark_unchanged();
     let Ok(mut server) = TcpStream::connect(&shared.upstream).await else { return };
     let Ok(port) = server.local_addr().map(|address| address.port()) else { return };
-    let _listed = Listed::new(&shared, port);
+    let _listed = RegisteredPort::new(&shared, port);
     // A chunk is what was written at once, and goes on at once.
     client.set_nodelay(true).ok();
     server.set_nodelay(true).ok();
     let (client_in, client_out) = client.split();
     let (server_in, server_out) = server.split();
-    // Whichever ends first ends the other: a connection is cut whole.
-    let ending = tokio::select! {
-        ending = pump(client_in, server_out, Way::There, &shared) => ending.unwrap_or_default(),
-        ending = pump(server_in, client_out, Way::Back, &shared) => ending.unwrap_or_default(),
+    // Whichever direction ends first ends both.
+    let disconnect = tokio::select! {
+        disconnect = pump(client_in, server_out, Direction::ToServer, &shared) => disconnect.unwrap_or_default(),
+        disconnect = pump(server_in, client_out, Direction::ToClient, &shared) => disconnect.unwrap_or_default(),
         _ = cuts.changed() => cuts.borrow().1,
     };
-    match ending {
-        Ending::Close => {}
-        Ending::Reset => {
+    match disconnect {
+        Disconnect::Close => {}
+        Disconnect::Reset => {
             client.set_zero_linger().ok();
             server.set_zero_linger().ok();
         }
-        Ending::HalfOpen(length) => {
+        Disconnect::HalfOpen(length) => {
             drop(server);
             tokio::time::sleep(length).await;
         }
     }
 }
 
-/// A port that is told to whoever asks, for as long as the connection lives.
-struct Listed<'a>(&'a Shared, u16);
+/// A port that is listed for as long as its connection lives.
+struct RegisteredPort<'a>(&'a Shared, u16);
 
-impl<'a> Listed<'a> {
+impl<'a> RegisteredPort<'a> {
     fn new(shared: &'a Shared, port: u16) -> Self {
         shared.ports.lock().unwrap_or_else(PoisonError::into_inner).insert(port);
         Self(shared, port)
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for RegisteredPort<'_> {
     fn drop(&mut self) {
         self.0.ports.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
@@ -238,59 +238,59 @@ impl Drop for Listed<'_> {
 async fn pump(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
-    way: Way,
+    direction: Direction,
     shared: &Shared,
-) -> io::Result<Ending> {
+) -> io::Result<Disconnect> {
     let mut buffer = vec![0; CHUNK];
     loop {
         let length = from.read(&mut buffer).await?;
         if length == 0 {
-            return Ok(Ending::Close);
+            return Ok(Disconnect::Close);
         }
         let number = shared.chunks.fetch_add(1, Ordering::Relaxed) + 1;
         if shared.cut == Some(Cut::Before(number)) {
-            return Ok(Ending::Close);
+            return Ok(Disconnect::Close);
         }
-        shared.weather(way).await;
-        if let Some((bytes, ending)) = shared.spring(way, length) {
+        shared.network(direction).await;
+        if let Some((bytes, disconnect)) = shared.fire(direction, length) {
             to.write_all(&buffer[..bytes]).await?;
             to.flush().await?;
-            return Ok(ending);
+            return Ok(disconnect);
         }
         to.write_all(&buffer[..length]).await?;
         if shared.cut == Some(Cut::After(number)) {
             to.flush().await?;
-            return Ok(Ending::Close);
+            return Ok(Disconnect::Close);
         }
     }
 }
 
 impl Shared {
-    /// How many of these bytes still go on and how the connection ends then, if here is the trap.
-    fn spring(&self, way: Way, length: usize) -> Option<(usize, Ending)> {
-        let mut laid = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
-        let trap = laid.as_mut().filter(|trap| trap.way == way)?;
-        if trap.bytes >= length {
-            trap.bytes -= length;
+    /// How many of these bytes are still passed on and how the connection ends, if the armed cut fires.
+    fn fire(&self, direction: Direction, length: usize) -> Option<(usize, Disconnect)> {
+        let mut slot = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        let armed = slot.as_mut().filter(|armed| armed.direction == direction)?;
+        if armed.bytes >= length {
+            armed.bytes -= length;
             return None;
         }
-        let sprung = (trap.bytes, trap.ending);
-        *laid = None;
-        self.sprung.fetch_add(1, Ordering::Relaxed);
-        Some(sprung)
+        let fired = (armed.bytes, armed.disconnect);
+        *slot = None;
+        self.fired.fetch_add(1, Ordering::Relaxed);
+        Some(fired)
     }
 
-    /// Waits as long as the weather says.
-    async fn weather(&self, way: Way) {
-        let mut weather = self.weather.subscribe();
+    /// Waits as long as the state of the network requires.
+    async fn network(&self, direction: Direction) {
+        let mut network = self.network.subscribe();
         loop {
-            let now = *weather.borrow_and_update();
+            let now = *network.borrow_and_update();
             match now {
-                Weather::Deaf(deaf) if deaf == way || deaf == Way::Both => {}
-                Weather::Late(by) => return tokio::time::sleep(by).await,
+                Network::Silent(silent) if silent == direction || silent == Direction::Both => {}
+                Network::Delayed(by) => return tokio::time::sleep(by).await,
                 _ => return,
             }
-            if weather.changed().await.is_err() {
+            if network.changed().await.is_err() {
                 return;
             }
         }

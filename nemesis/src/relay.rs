@@ -1,4 +1,4 @@
-//! A relay as a process of its own: does what its orders say until it is told to end.
+//! The relay process: runs as configured until SIGTERM.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -6,60 +6,61 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::layer::{self, ConcurrencyLimit, Layer};
+use pillarbox::store::ClaimMode;
 use pillarbox::telemetry::RelayEvent;
 use pillarbox::{
     Backoff, Cx, Envelope, Failure, Inbox, Listeners, Outbox, Relay, RelayHandle, Store,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::bank::{Bank, POISONED};
+use crate::bank::{Bank, POISONED_ACCOUNT};
+use crate::config::{Disturbance, ListenerBehavior, Load, ProcessConfig, WriteLoad};
+use crate::deployment::{attach, healed};
 use crate::log::{Entry, Log};
-use crate::orders::{Load, Manner, Orders, Trouble, Writing};
-use crate::place::{attach, healed};
 use crate::transfer::{AGGREGATE, NOTICE, TRANSFER, Transfer};
 use crate::writer::Writers;
-use crate::{Glimpse, Result, Step};
+use crate::{OrderedEvent, Result, UnorderedEvent};
 
-/// How long to wait before a busy database is asked again.
+/// How long to wait before a transient error is retried.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Delivers, and writes if it is told to, until SIGTERM.
+/// Relays, and writes if configured, until SIGTERM.
 ///
 /// # Errors
-/// What the relay refuses at its start, and what its writers fail with.
-pub async fn run(orders: Orders) -> Result {
+/// When the relay does not start, or a writer fails.
+pub async fn run(config: ProcessConfig) -> Result {
     let mut end = signal(SignalKind::terminate())?;
-    let log = log(&orders)?;
-    let (store, bank) = attached(&orders.url).await?;
-    let (handle, outbox) = start(&store, &bank, &log, &orders).await?;
-    let writing = async {
-        if let Some(writing) = orders.writing {
-            writers(&bank, &outbox, writing, &log).finish().await?;
-            log.note(&Entry::Wrote)?;
+    let log = log(&config)?;
+    let (store, bank) = attached(&config.url).await?;
+    let (handle, outbox) = start(&store, &bank, &log, &config).await?;
+    let writes = async {
+        if let Some(writes) = config.writes {
+            writers(&bank, &outbox, writes, &log).finish().await?;
+            log.append(&Entry::WritesFinished)?;
         }
         std::future::pending::<Result>().await
     };
     tokio::select! {
         _ = end.recv() => {}
-        failed = writing => return failed,
+        failed = writes => return failed,
     }
     handle.stop().await?;
-    Ok(log.note(&Entry::Stopped)?)
+    Ok(log.append(&Entry::Stopped)?)
 }
 
-fn log(orders: &Orders) -> Result<Arc<Log>> {
-    Ok(Arc::new(Log::open(&orders.log, &orders.life)?.ahead(orders.ahead)))
+fn log(config: &ProcessConfig) -> Result<Arc<Log>> {
+    Ok(Arc::new(Log::open(&config.log, &config.incarnation)?.ahead(config.ahead)))
 }
 
-fn writers(bank: &Bank, outbox: &Outbox, writing: Writing, log: &Arc<Log>) -> Writers {
-    let writers = Writers::start(bank, outbox, writing);
-    if writing.load == Load::Even { writers } else { writers.told_to(bank, Arc::clone(log)) }
+fn writers(bank: &Bank, outbox: &Outbox, writes: WriteLoad, log: &Arc<Log>) -> Writers {
+    let writers = Writers::start(bank, outbox, writes);
+    if writes.load == Load::Even { writers } else { writers.told_to(bank, Arc::clone(log)) }
 }
 
-/// A database that is out of reach is asked again, as a supervisor would.
+/// Connects, and retries transient errors.
 ///
 /// # Errors
-/// When it will not mend by itself.
+/// When the error is permanent.
 pub async fn attached(url: &str) -> pillarbox::Result<(Arc<dyn Store>, Bank)> {
     loop {
         match attach(url).await {
@@ -69,21 +70,33 @@ pub async fn attached(url: &str) -> pillarbox::Result<(Arc<dyn Store>, Bank)> {
     }
 }
 
-/// A database that is too busy to let a relay in is asked again, as a supervisor would.
+/// The store of a relay or operator, with crash points around its calls.
+#[cfg(feature = "crash-points")]
+pub(crate) fn with_crash_points(store: &Arc<dyn Store>, claim: ClaimMode) -> Arc<dyn Store> {
+    Arc::new(crate::crashing_store::CrashingStore::new(Arc::clone(store), claim))
+}
+
+#[cfg(not(feature = "crash-points"))]
+pub(crate) fn with_crash_points(store: &Arc<dyn Store>, _: ClaimMode) -> Arc<dyn Store> {
+    Arc::clone(store)
+}
+
+/// Starts a relay, and retries transient errors.
 pub(crate) async fn start(
     store: &Arc<dyn Store>,
     bank: &Bank,
     log: &Arc<Log>,
-    orders: &Orders,
+    config: &ProcessConfig,
 ) -> Result<(RelayHandle, Outbox)> {
-    let ear = Ear::new(log, bank, orders)?;
+    let recorder = RecordingListener::new(log, bank, config)?;
     loop {
         let seen = Arc::clone(log);
-        let mut relay = Relay::new(Arc::clone(store), listeners(&ear, orders.trouble))
-            .settings(orders.settings.clone())
-            .retry(Backoff::new(2 * AGAIN, Duration::from_millis(orders.backoff)))
-            .observer(move |relay_event: &RelayEvent<'_>| see(&seen, relay_event));
-        if orders.trouble.is_limited() {
+        let store = with_crash_points(store, config.settings.claim);
+        let mut relay = Relay::new(store, listeners(&recorder, config.disturbance))
+            .settings(config.settings.clone())
+            .retry(Backoff::new(2 * AGAIN, Duration::from_millis(config.backoff)))
+            .observer(move |relay_event: &RelayEvent<'_>| log_relay_event(&seen, relay_event));
+        if config.disturbance.is_limited() {
             relay = relay.layer(limit()?);
         }
         let outbox = relay.outbox();
@@ -95,110 +108,115 @@ pub(crate) async fn start(
     }
 }
 
-/// Where the store is behind a pooler, the writers are.
-fn pooled(outbox: Outbox, orders: &Orders) -> Outbox {
-    if is_pooled(orders) { outbox.pooler() } else { outbox }
+/// An outbox that is behind a pooler if the store is.
+fn pooled(outbox: Outbox, config: &ProcessConfig) -> Outbox {
+    if is_pooled(config) { outbox.pooler() } else { outbox }
 }
 
-fn is_pooled(orders: &Orders) -> bool {
-    orders.url.contains("pooler=true")
+fn is_pooled(config: &ProcessConfig) -> bool {
+    config.url.contains("pooler=true")
 }
 
-/// Writes without a relay, then ends.
+/// Writes without a relay.
 ///
 /// # Errors
-/// What its writers fail with.
-pub async fn write(orders: Orders) -> Result {
-    let (_, bank) = attached(&orders.url).await?;
-    let Some(writing) = orders.writing else { return Ok(()) };
-    let outbox = pooled(Outbox::new(), &orders);
-    writers(&bank, &outbox, writing, &log(&orders)?).finish().await?;
+/// When a writer fails.
+pub async fn write(config: ProcessConfig) -> Result {
+    let (_, bank) = attached(&config.url).await?;
+    let Some(writes) = config.writes else { return Ok(()) };
+    let outbox = pooled(Outbox::new(), &config);
+    writers(&bank, &outbox, writes, &log(&config)?).finish().await?;
     Ok(())
 }
 
-/// What a listener does with an event before it is done.
+/// A listener that logs each delivery.
 #[derive(Clone, Debug)]
-struct Ear {
+struct RecordingListener {
     log: Arc<Log>,
-    manner: Manner,
+    manner: ListenerBehavior,
     bank: Bank,
     inbox: Inbox,
     healed: PathBuf,
 }
 
-impl Ear {
-    fn new(log: &Arc<Log>, bank: &Bank, orders: &Orders) -> pillarbox::Result<Self> {
+impl RecordingListener {
+    fn new(log: &Arc<Log>, bank: &Bank, config: &ProcessConfig) -> pillarbox::Result<Self> {
         let inbox = Inbox::new("nemesis")?;
-        let inbox = if is_pooled(orders) { inbox.pooler() } else { inbox };
+        let inbox = if is_pooled(config) { inbox.pooler() } else { inbox };
         let (log, bank) = (Arc::clone(log), bank.clone());
-        Ok(Self { log, manner: orders.listener, bank, inbox, healed: healed(&orders.log) })
+        Ok(Self { log, manner: config.listener, bank, inbox, healed: healed(&config.log) })
     }
 
-    async fn hear(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
-        self.take_time().await;
-        if let Manner::Scripted { fails, .. } = self.manner {
-            self.follow_script(entry, fails).await?;
+    async fn record(&self, entry: &Entry<'_>) -> std::result::Result<(), Failure> {
+        self.sleep().await;
+        if let ListenerBehavior::Effect { fails, .. } = self.manner {
+            self.apply_effect(entry, fails).await?;
         }
-        Ok(self.log.note(entry)?)
+        Ok(self.log.append(entry)?)
     }
 
-    async fn take_time(&self) {
+    async fn sleep(&self) {
         match self.manner {
-            Manner::Plain => {}
-            Manner::Slow(micros) => tokio::time::sleep(Duration::from_micros(micros)).await,
-            Manner::Scripted { rest, .. } => tokio::time::sleep(Duration::from_millis(rest)).await,
+            ListenerBehavior::Plain => {}
+            ListenerBehavior::Slow(micros) => {
+                tokio::time::sleep(Duration::from_micros(micros)).await
+            }
+            ListenerBehavior::Effect { rest, .. } => {
+                tokio::time::sleep(Duration::from_millis(rest)).await
+            }
         }
     }
 
-    async fn follow_script(
+    async fn apply_effect(
         &self,
         entry: &Entry<'_>,
         fails: bool,
     ) -> std::result::Result<(), Failure> {
-        let (Entry::Step { id, account, .. } | Entry::Glimpse { id, account, .. }) = *entry else {
+        let (Entry::Ordered { id, account, .. } | Entry::Unordered { id, account, .. }) = *entry
+        else {
             return Ok(());
         };
-        let is_to_fail = matches!(entry, Entry::Glimpse { n, .. } if fails && n % 2 == 0);
-        if is_to_fail && !self.healed.exists() {
-            return Err(Failure::dead("fails by order"));
+        let must_fail = matches!(entry, Entry::Unordered { n, .. } if fails && n % 2 == 0);
+        if must_fail && !self.healed.exists() {
+            return Err(Failure::dead("fails as configured"));
         }
-        let booked = self.bank.book(&self.inbox, id, account, 0).await;
-        booked.map_err(|error| Failure::defer(AGAIN, error))
+        let applied = self.bank.apply(&self.inbox, id, account, 0).await;
+        applied.map_err(|error| Failure::defer(AGAIN, error))
     }
 
-    /// Looks whether it came as it was emitted and not too early, has its effect, and notes it.
-    async fn book(&self, envelope: &Envelope) -> std::result::Result<(), Failure> {
+    /// Checks that the event is intact and due, applies its effect, and logs it.
+    async fn deliver_transfer(&self, envelope: &Envelope) -> std::result::Result<(), Failure> {
         let id = envelope.event_id().as_str();
         let Some(it) = Transfer::read(envelope) else {
-            return Ok(self.log.note(&Entry::Damaged { id })?);
+            return Ok(self.log.append(&Entry::Damaged { id })?);
         };
         let Transfer { account, n, amount, .. } = it;
         let is_ordered = envelope.event_type().as_str() == TRANSFER;
         if !is_ordered && n % 31 == 5 && !self.healed.exists() {
-            self.log.note(&Entry::Refused { id })?;
-            return Err(Failure::dead("fails by order"));
+            self.log.append(&Entry::Refused { id })?;
+            return Err(Failure::dead("fails as configured"));
         }
-        self.take_time().await;
-        // A database that is away is no fault of the event.
-        self.look_at_clock(id, it.delay).await.map_err(|error| Failure::defer(AGAIN, error))?;
-        let booked = self.bank.book(&self.inbox, id, account, amount).await;
-        booked.map_err(|error| Failure::defer(AGAIN, error))?;
+        self.sleep().await;
+        // An unavailable database is not the fault of the event.
+        self.check_due(id, it.delay).await.map_err(|error| Failure::defer(AGAIN, error))?;
+        let applied = self.bank.apply(&self.inbox, id, account, amount).await;
+        applied.map_err(|error| Failure::defer(AGAIN, error))?;
         let entry = if is_ordered {
-            Entry::Step { id, account, n }
+            Entry::Ordered { id, account, n }
         } else {
-            Entry::Glimpse { id, account, n }
+            Entry::Unordered { id, account, n }
         };
-        Ok(self.log.note(&entry)?)
+        Ok(self.log.append(&entry)?)
     }
 
-    /// Both times are the database's; each is rounded to a millisecond.
-    async fn look_at_clock(&self, id: &str, delay: u64) -> pillarbox::Result<()> {
+    /// Both times are the database's, rounded to a millisecond.
+    async fn check_due(&self, id: &str, delay: u64) -> pillarbox::Result<()> {
         if delay == 0 {
             return Ok(());
         }
         let is_early = |age: i64| age + 2 < i64::try_from(delay).unwrap_or(0);
         if self.bank.age(id).await?.is_some_and(is_early)
-            && let Err(error) = self.log.note(&Entry::Early { id })
+            && let Err(error) = self.log.append(&Entry::Early { id })
         {
             eprintln!("cannot write to the log: {error}");
         }
@@ -206,68 +224,72 @@ impl Ear {
     }
 }
 
-fn listeners(ear: &Ear, trouble: Trouble) -> Listeners {
-    let (steps, glimpses) = (ear.clone(), ear.clone());
-    let on_step = move |step: Step, cx: Cx| {
-        let ear = steps.clone();
+fn listeners(recorder: &RecordingListener, disturbance: Disturbance) -> Listeners {
+    let (ordered, unordered) = (recorder.clone(), recorder.clone());
+    let on_step = move |step: OrderedEvent, cx: Cx| {
+        let recorder = ordered.clone();
         async move {
-            if step.account == POISONED && trouble == Trouble::PoisonedKey {
+            if step.account == POISONED_ACCOUNT && disturbance == Disturbance::PoisonedKey {
                 return Err(Failure::retry("poisoned"));
             }
             let (id, account, n) = (cx.id().as_str(), step.account, step.n);
-            ear.hear(&Entry::Step { id, account, n }).await
+            recorder.record(&Entry::Ordered { id, account, n }).await
         }
     };
-    let on_glimpse = move |it: Glimpse, cx: Cx| {
-        let ear = glimpses.clone();
+    let on_glimpse = move |it: UnorderedEvent, cx: Cx| {
+        let recorder = unordered.clone();
         async move {
             let (id, account, n) = (cx.id().as_str(), it.account, it.n);
-            ear.hear(&Entry::Glimpse { id, account, n }).await
+            recorder.record(&Entry::Unordered { id, account, n }).await
         }
     };
-    let on_trouble = move |_: crate::Trouble, _: Cx| make(trouble);
-    let book = |ear: Ear| {
+    let on_disturbance = move |_: crate::DisturbanceEvent, _: Cx| disturb(disturbance);
+    let on_transfer = |recorder: RecordingListener| {
         move |envelope: Envelope, _: Cx| {
-            let ear = ear.clone();
-            async move { ear.book(&envelope).await }
+            let recorder = recorder.clone();
+            async move { recorder.deliver_transfer(&envelope).await }
         }
     };
     Listeners::new()
         .on(on_step)
         .on(on_glimpse)
-        .on(on_trouble)
-        .on_type(AGGREGATE, TRANSFER, book(ear.clone()))
-        .on_type(AGGREGATE, NOTICE, book(ear.clone()))
+        .on(on_disturbance)
+        .on_type(AGGREGATE, TRANSFER, on_transfer(recorder.clone()))
+        .on_type(AGGREGATE, NOTICE, on_transfer(recorder.clone()))
 }
 
-/// Long beside a delivery, short beside its timeout.
+/// Long compared with a delivery, short compared with its timeout.
 const LONG: Duration = Duration::from_millis(200);
 
-async fn make(trouble: Trouble) -> std::result::Result<(), Failure> {
-    match trouble {
-        Trouble::None | Trouble::PoisonedKey => {}
-        Trouble::SlowRoute | Trouble::SlowRouteLimited => tokio::time::sleep(LONG).await,
-        Trouble::Panics => panic!("a listener panics on demand"),
-        Trouble::Blocks => std::thread::sleep(LONG),
+async fn disturb(disturbance: Disturbance) -> std::result::Result<(), Failure> {
+    match disturbance {
+        Disturbance::None | Disturbance::PoisonedKey => {}
+        Disturbance::SlowRoute | Disturbance::SlowRouteLimited => tokio::time::sleep(LONG).await,
+        Disturbance::Panics => panic!("a listener panics on demand"),
+        Disturbance::Blocks => std::thread::sleep(LONG),
     }
     Ok(())
 }
 
-/// Only one trouble at a time.
+/// Limits the disturbing route to one delivery at a time.
 fn limit() -> Result<impl Layer> {
-    Ok(layer::only("nemesis.trouble", ConcurrencyLimit::new(NonZeroU32::MIN))?)
+    Ok(layer::only("nemesis.disturbance", ConcurrencyLimit::new(NonZeroU32::MIN))?)
 }
 
-fn see(log: &Log, relay_event: &RelayEvent<'_>) {
+fn log_relay_event(log: &Log, relay_event: &RelayEvent<'_>) {
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let noted = match relay_event {
-        RelayEvent::Fenced { event_id } => log.note(&Entry::Fenced { id: event_id }),
-        RelayEvent::LeaseLost { .. } => log.note(&Entry::LeaseLost),
+        RelayEvent::Fenced { event_id } => log.append(&Entry::Fenced { id: event_id }),
+        RelayEvent::LeaseLost { .. } => log.append(&Entry::LeaseLost),
         RelayEvent::Abandoned { unsettled } => {
-            log.note(&Entry::Abandoned { events: count(*unsettled) })
+            log.append(&Entry::Abandoned { events: count(*unsettled) })
         }
-        RelayEvent::FromLocalQueue { events } => log.note(&Entry::Hot { events: count(*events) }),
-        RelayEvent::ShardsTaken { shards, .. } => log.note(&Entry::Took { shards: count(*shards) }),
+        RelayEvent::FromLocalQueue { events } => {
+            log.append(&Entry::FromLocalQueue { events: count(*events) })
+        }
+        RelayEvent::ShardsTaken { shards, .. } => {
+            log.append(&Entry::ShardsAcquired { shards: count(*shards) })
+        }
         _ => Ok(()),
     };
     if let Err(error) = noted {

@@ -9,7 +9,7 @@ use pillarbox::RelaySettings;
 pub const MAX_UNSETTLED: u32 = 64;
 
 /// Short leases, so that many kills and pauses fit into a run.
-pub fn hurried() -> RelaySettings {
+pub fn short_lease() -> RelaySettings {
     RelaySettings {
         lease: Duration::from_millis(400),
         delivery_timeout: Duration::from_millis(250),
@@ -23,7 +23,7 @@ pub fn hurried() -> RelaySettings {
 }
 
 /// The defaults, with leases that even a machine under load renews in time, and rows deleted.
-pub fn calm() -> RelaySettings {
+pub fn long_lease() -> RelaySettings {
     RelaySettings {
         lease: Duration::from_secs(60),
         poll: Duration::from_millis(50),

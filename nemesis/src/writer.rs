@@ -7,11 +7,11 @@ use std::time::Duration;
 use pillarbox::{ErrorKind, Outbox, Result};
 use tokio::task::JoinSet;
 
-use crate::bank::{Bank, Fate};
-use crate::chance::Chance;
+use crate::bank::{Bank, TxEnd};
+use crate::config::{Load, WriteLoad};
 use crate::load::Plan;
 use crate::log::{Entry, Log};
-use crate::orders::{Load, Writing};
+use crate::rng::SeededRng;
 
 /// Writers at work.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub struct Writers {
 struct Shared {
     stop: AtomicBool,
     turn: AtomicU64,
-    well: AtomicU64,
-    ill: AtomicU64,
+    succeeded: AtomicU64,
+    failed: AtomicU64,
     behind: AtomicBool,
 }
 
@@ -38,15 +38,15 @@ const TOLD: Duration = Duration::from_secs(1);
 
 impl Writers {
     /// Starts them.
-    pub fn start(bank: &Bank, outbox: &Outbox, writing: Writing) -> Self {
+    pub fn start(bank: &Bank, outbox: &Outbox, writes: WriteLoad) -> Self {
         let shared = Arc::new(Shared::default());
         let mut tasks = JoinSet::new();
-        for number in 0..writing.writers {
+        for number in 0..writes.writers {
             let writer = Writer {
                 bank: bank.clone(),
                 outbox: outbox.clone(),
-                writing,
-                chance: Chance::new(writing.first.wrapping_mul(37).wrapping_add(number)),
+                writes,
+                rng: SeededRng::new(writes.first.wrapping_mul(37).wrapping_add(number)),
                 shared: Arc::clone(&shared),
             };
             tasks.spawn(writer.write());
@@ -69,8 +69,11 @@ impl Writers {
                     shared.behind.store(is_behind, Ordering::Relaxed);
                 }
                 tokio::time::sleep(TOLD).await;
-                let entry = Entry::Tried { well: take(&shared.well), ill: take(&shared.ill) };
-                if let Err(error) = log.note(&entry) {
+                let entry = Entry::Transactions {
+                    succeeded: take(&shared.succeeded),
+                    failed: take(&shared.failed),
+                };
+                if let Err(error) = log.append(&entry) {
                     eprintln!("cannot write to the log: {error}");
                 }
             }
@@ -105,8 +108,8 @@ impl Writers {
 struct Writer {
     bank: Bank,
     outbox: Outbox,
-    writing: Writing,
-    chance: Chance,
+    writes: WriteLoad,
+    rng: SeededRng,
     shared: Arc<Shared>,
 }
 
@@ -118,36 +121,36 @@ impl Writer {
                 continue;
             }
             let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
-            if turn >= self.writing.transactions {
+            if turn >= self.writes.transactions {
                 break;
             }
             match self.transaction(turn).await {
                 // A busy database is part of the load; whether it committed, the accounts tell.
                 Err(error) if error.is_transient() || error.kind() == ErrorKind::CommitUnknown => {
-                    self.shared.ill.fetch_add(1, Ordering::Relaxed);
-                    if self.writing.load != Load::Even {
+                    self.shared.failed.fetch_add(1, Ordering::Relaxed);
+                    if self.writes.load != Load::Even {
                         tokio::time::sleep(AGAIN).await;
                     }
                 }
                 Err(error) => return Err(error),
-                Ok(()) => drop(self.shared.well.fetch_add(1, Ordering::Relaxed)),
+                Ok(()) => drop(self.shared.succeeded.fetch_add(1, Ordering::Relaxed)),
             }
-            if self.writing.rest > 0 {
-                tokio::time::sleep(Duration::from_millis(self.writing.rest)).await;
+            if self.writes.rest > 0 {
+                tokio::time::sleep(Duration::from_millis(self.writes.rest)).await;
             }
         }
         Ok(())
     }
 
     async fn transaction(&mut self, turn: u64) -> Result<()> {
-        match self.writing.load {
+        match self.writes.load {
             Load::Even => {
-                let accounts = accounts(self.writing.first + turn, self.writing);
-                self.bank.step(&self.outbox, &accounts, fate(turn)).await
+                let accounts = accounts(self.writes.first + turn, self.writes);
+                self.bank.transact(&self.outbox, &accounts, end(turn)).await
             }
             Load::Varied(longest) => {
                 let longest = Duration::from_millis(longest);
-                let plan = Plan::draw(&mut self.chance, self.writing.accounts, longest);
+                let plan = Plan::draw(&mut self.rng, self.writes.accounts, longest);
                 self.bank.transfer(&self.outbox, &plan).await
             }
         }
@@ -155,19 +158,19 @@ impl Writer {
 }
 
 /// Three of ten are taken back, in both ways.
-const fn fate(turn: u64) -> Fate {
+const fn end(turn: u64) -> TxEnd {
     match turn % 10 {
-        3 | 6 => Fate::Rollback,
-        9 => Fate::Drop,
-        _ => Fate::Commit,
+        3 | 6 => TxEnd::Rollback,
+        9 => TxEnd::Drop,
+        _ => TxEnd::Commit,
     }
 }
 
 /// Accounts in rising order, so that no two transactions wait for each other.
-fn accounts(turn: u64, writing: Writing) -> Vec<i64> {
+fn accounts(turn: u64, writes: WriteLoad) -> Vec<i64> {
     let turn = i64::try_from(turn % 1_000_000_007).unwrap_or(0);
-    let account = |i: i64| (turn * 7 + i * 131) % writing.accounts;
-    let mut accounts: Vec<i64> = (0..writing.batch).map(account).collect();
+    let account = |i: i64| (turn * 7 + i * 131) % writes.accounts;
+    let mut accounts: Vec<i64> = (0..writes.batch).map(account).collect();
     accounts.sort_unstable();
     accounts.dedup();
     accounts
@@ -180,7 +183,7 @@ mod tests {
     #[test]
     fn every_account_has_its_turn_and_none_twice_in_a_transaction() {
         let load = Load::Even;
-        let writing = Writing {
+        let writes = WriteLoad {
             accounts: 20,
             transactions: 0,
             writers: 1,
@@ -192,7 +195,7 @@ mod tests {
 
         let mut seen = std::collections::BTreeSet::new();
         for turn in 0..20 {
-            let accounts = accounts(turn, writing);
+            let accounts = accounts(turn, writes);
             assert!(accounts.is_sorted_by(|a, b| a < b), "{accounts:?}");
             seen.extend(accounts);
         }
@@ -202,6 +205,6 @@ mod tests {
 
     #[test]
     fn three_of_ten_are_taken_back() {
-        assert_eq!((0..100).filter(|turn| fate(*turn) != Fate::Commit).count(), 30);
+        assert_eq!((0..100).filter(|turn| end(*turn) != TxEnd::Commit).count(), 30);
     }
 }

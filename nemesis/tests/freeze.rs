@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nemesis::bank::Bank;
-use nemesis::place::{Place, Server, attach};
-use nemesis::proxy::{Proxy, Way, Weather, authority};
-use nemesis::show::{PATIENCE, wait};
+use nemesis::deployment::{Deployment, Server, attach};
+use nemesis::proxy::{Direction, Network, Proxy, authority};
+use nemesis::scenario::{PROGRESS_TIMEOUT, wait_until};
 use pillarbox::store::{AcquireShards, DeliveryMode, Join, Lease};
 use pillarbox::{OwnerId, Store};
 
@@ -32,29 +32,29 @@ mod freeze {
 
 async fn freeze(server: Server) {
     let Some(base) = server.base() else { return };
-    let place = Place::open(server, &base, "freeze", 1).await.unwrap();
-    let proxy = Proxy::start(authority(&place.url).unwrap(), None).await.unwrap();
-    let (silent, _) = attach(&proxy.in_front_of(&place.url).unwrap()).await.unwrap();
-    let [silent_owner, heir] = [OwnerId::generate(), OwnerId::generate()];
+    let deployment = Deployment::open(server, &base, "freeze", 1).await.unwrap();
+    let proxy = Proxy::start(authority(&deployment.url).unwrap(), None).await.unwrap();
+    let (silent, _) = attach(&proxy.in_front_of(&deployment.url).unwrap()).await.unwrap();
+    let [silent_owner, successor] = [OwnerId::generate(), OwnerId::generate()];
     join(&silent, &silent_owner).await;
-    join(&place.store, &heir).await;
+    join(&deployment.store, &successor).await;
     silent.acquire_shards(&take(&silent_owner, 0)).await.unwrap();
-    proxy.set(Weather::Late(LATE));
+    proxy.set(Network::Delayed(LATE));
     // Again and again: whoever looks for the lock may be what it fails for.
     let moving = tokio::spawn(async move {
         loop {
             silent.acquire_shards(&take(&silent_owner, u16::MAX)).await.ok();
         }
     });
-    wait(PATIENCE, async || Ok(is_locked(&place.bank).await)).await.unwrap();
-    proxy.set(Weather::Deaf(Way::Both));
-    let held_up = place.store.acquire_shards(&take(&heir, 1)).await;
+    wait_until(PROGRESS_TIMEOUT, async || Ok(is_locked(&deployment.bank).await)).await.unwrap();
+    proxy.set(Network::Silent(Direction::Both));
+    let held_up = deployment.store.acquire_shards(&take(&successor, 1)).await;
     assert!(held_up.is_err(), "nobody is held up: the test says nothing");
 
-    let taken = wait(PATIENCE, async || {
-        Ok(place
+    let taken = wait_until(PROGRESS_TIMEOUT, async || {
+        Ok(deployment
             .store
-            .acquire_shards(&take(&heir, u16::MAX))
+            .acquire_shards(&take(&successor, u16::MAX))
             .await
             .is_ok_and(|taken| !taken.is_empty()))
     });
@@ -62,7 +62,7 @@ async fn freeze(server: Server) {
     taken.await.expect("the shards can be taken again");
     moving.abort();
     drop(proxy);
-    place.close().await.unwrap();
+    deployment.close().await.unwrap();
 }
 
 /// Whether somebody moves shards just now.

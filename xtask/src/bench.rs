@@ -50,7 +50,7 @@ fn measure(options: &BenchOptions) -> Result {
     let json = options.json.clone().unwrap_or_else(|| target.join("bench.json"));
     let is_beside_peers = options.only.as_deref() == Some("peers");
     let programs = is_beside_peers.then(|| peers::install(&mut steps, &target)).transpose()?;
-    let services = Services::up(options.after)?;
+    let services = Services::up(options.servers)?;
 
     let mut bench = Command::new(target.join("release/pillarbox-bench"));
     bench.args(options.only.iter().flat_map(|name| ["--only", name]));

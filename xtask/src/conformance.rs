@@ -11,7 +11,7 @@ use crate::{Result, args::ConformanceOptions, services::Services, step::Steps, t
 
 pub(crate) fn run(options: &ConformanceOptions) -> Result {
     test::nextest(&mut Steps::default())?;
-    let services = Services::up(options.after)?;
+    let services = Services::up(options.servers)?;
     let mut suite = Suite::new(&["conformance"])?;
     services.announce_to(suite.command());
     let results = suite.run().map_err(|error| services.explain(&*error))?;

@@ -23,15 +23,20 @@ mod table;
 mod test;
 mod versions;
 
-use std::{env, error::Error, process::ExitCode};
+use std::{error::Error, process::ExitCode};
 
-use crate::{args::Task, step::Steps};
+use clap::Parser as _;
 
-/// A failure is read by a person and by nothing else, so it needs no type of its own.
+use crate::{
+    args::{Cli, Task},
+    step::Steps,
+};
+
+/// Any failure: it is shown to a person and not matched on.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    match args::parse(env::args().skip(1)).and_then(run) {
+    match run(Cli::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -42,10 +47,6 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> Result {
     match task {
-        Task::Help => {
-            print!("{}", args::HELP);
-            Ok(())
-        }
         Task::Check => Steps::default().conclude(check::run),
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
@@ -53,9 +54,9 @@ fn run(task: Task) -> Result {
         Task::Bench(options) => bench::run(&options),
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Model => model::run(),
-        Task::Shuttle(words) => shuttle::run(&words),
+        Task::Shuttle(options) => shuttle::run(&options.words),
         Task::Mutants(options) => mutants::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
-        Task::Services(action) => services::run(action),
+        Task::Services(options) => services::run(options.action),
     }
 }

@@ -1,16 +1,16 @@
-//! Broken builds, one by one: what does not notice them checks nothing.
+//! Mutation testing with a curated list: each mutant must be caught.
 //!
-//! Each mutant is a copy of the tree with a few lines changed. It is built and put through what is
-//! to catch it: a show of the nemesis, or named tests.
+//! A mutant is a copy of the tree with a few lines changed. It is built and run against the test
+//! that must catch it: a scenario of `nemesis`, or tests by name.
 
 mod list;
 
 use std::{
     fs,
-    io::Read as _,
+    io::Read,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -24,28 +24,28 @@ use crate::{
     table::Table,
 };
 
-/// What has not ended by then does not drain, or hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A run that takes longer does not drain, or hangs.
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A healthy sweep takes its time.
-const LONG_PATIENCE: Duration = Duration::from_secs(400);
+/// The scenario `connection_cuts` takes longer on an unchanged tree.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(400);
 
 /// `cargo xtask mutants`.
 pub(crate) fn run(options: &MutantsOptions) -> Result {
-    let wanted = |mutant: &&Mutant| options.names.iter().all(|name| name == mutant.name);
+    let wanted = |mutant: &&Mutant| options.name.iter().all(|name| name == mutant.name);
     let mutants: Vec<&Mutant> = MUTANTS.iter().filter(wanted).collect();
     if mutants.is_empty() {
         let names: Vec<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
         return Err(format!("no such mutant; there are {}", names.join(", ")).into());
     }
-    let services = Services::up(options.after)?;
-    let nursery = Nursery::open()?;
-    nursery.control(&mutants, &services)?;
-    let mut table = Table::new(["mutant", "what is broken", "caught by", "s"]);
+    let services = Services::up(options.servers)?;
+    let workspace = Workspace::open()?;
+    workspace.control(&mutants, &services)?;
+    let mut table = Table::new(["mutant", "change", "caught by", "s"]);
     let mut survivors = Vec::new();
     for mutant in mutants {
         eprintln!("==> {}", mutant.name);
-        let (caught, took) = nursery.breed(mutant, &services)?;
+        let (caught, took) = workspace.test_mutant(mutant, &services)?;
         eprintln!("==> {}: {}", mutant.name, caught.as_deref().unwrap_or("SURVIVED"));
         let seconds = format!("{:.0}", took.as_secs_f64());
         let by = caught.unwrap_or_else(|| "SURVIVED".to_owned());
@@ -58,66 +58,70 @@ pub(crate) fn run(options: &MutantsOptions) -> Result {
     if survivors.is_empty() { Ok(()) } else { Err(format!("survived: {survivors:?}").into()) }
 }
 
-/// Where mutants are built: a copy of the tree, and one directory for all that is compiled.
-struct Nursery {
+/// A copy of the tree, and its target directory.
+struct Workspace {
     tree: PathBuf,
     target: PathBuf,
 }
 
-impl Nursery {
+impl Workspace {
     fn open() -> Result<Self> {
         let dir = Metadata::load()?.target_directory()?.join("mutants");
-        let nursery = Self { tree: dir.join("tree"), target: dir.join("target") };
+        let workspace = Self { tree: dir.join("tree"), target: dir.join("target") };
         let listed = output(
             Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(root()),
         )?;
         for file in listed.lines() {
-            copy(&root().join(file), &nursery.tree.join(file))?;
+            copy(&root().join(file), &workspace.tree.join(file))?;
         }
-        Ok(nursery)
+        Ok(workspace)
     }
 
-    /// What notices a build that is not broken notices nothing.
+    /// Checks that nothing is caught in the unchanged tree.
     fn control(&self, mutants: &[&Mutant], services: &Services) -> Result {
         let mut catches: Vec<Catch> = mutants.iter().map(|mutant| mutant.catch).collect();
         catches.dedup();
         for catch in catches {
-            eprintln!("==> the tree as it is: {}", catch.name());
-            if let (Some(caught), _) = self.hunt(catch, LONG_PATIENCE, services)? {
-                return Err(format!("nothing is broken, and still: {caught}").into());
+            eprintln!("==> unchanged tree: {}", catch.name());
+            if let (Some(caught), _) = self.run_catch(catch, CONTROL_TIMEOUT, services)? {
+                return Err(format!("the unchanged tree fails: {caught}").into());
             }
         }
         Ok(())
     }
 
-    /// Who caught it, if somebody did, and how long that took without the build.
-    fn breed(&self, mutant: &Mutant, services: &Services) -> Result<(Option<String>, Duration)> {
+    /// What caught the mutant, if anything, and how long that took without the build.
+    fn test_mutant(
+        &self,
+        mutant: &Mutant,
+        services: &Services,
+    ) -> Result<(Option<String>, Duration)> {
         for edit in mutant.edits {
             let file = self.tree.join(edit.file);
             let changed = edit.apply(&fs::read_to_string(root().join(edit.file))?)?;
             fs::write(file, changed)?;
         }
-        let caught = self.hunt(mutant.catch, PATIENCE, services);
+        let caught = self.run_catch(mutant.catch, RUN_TIMEOUT, services);
         for edit in mutant.edits {
             fs::copy(root().join(edit.file), self.tree.join(edit.file))?;
         }
         caught
     }
 
-    fn hunt(
+    fn run_catch(
         &self,
         catch: Catch,
-        patience: Duration,
+        timeout: Duration,
         services: &Services,
     ) -> Result<(Option<String>, Duration)> {
         match catch {
-            Catch::Show(words) => {
+            Catch::Scenario(args) => {
                 output(&mut self.cargo("build -q -p nemesis"))?;
-                let mut show = Command::new(self.target.join("debug/nemesis"));
-                show.arg("show").args(words);
-                services.announce_to(&mut show);
-                let (said, took) = ended(&mut show, patience)?;
-                Ok((told(&said).map(|it| format!("{}: {it}", catch.name())), took))
+                let mut run = Command::new(self.target.join("debug/nemesis"));
+                run.arg("run").args(args);
+                services.announce_to(&mut run);
+                let (output_text, took) = ended(&mut run, timeout)?;
+                Ok((failure(&output_text).map(|it| format!("{}: {it}", catch.name())), took))
             }
             Catch::Tests(name) => {
                 output(&mut self.cargo("test --no-run -q -p pillarbox-testkit --all-features"))?;
@@ -125,8 +129,8 @@ impl Nursery {
                     self.cargo("nextest run -p pillarbox-testkit --all-features --retries 0");
                 tests.arg(name);
                 services.announce_to(&mut tests);
-                let (said, took) = ended(&mut tests, patience)?;
-                let failed = said.lines().find(|line| line.trim_start().starts_with("FAIL"));
+                let (output_text, took) = ended(&mut tests, timeout)?;
+                let failed = output_text.lines().find(|line| line.trim_start().starts_with("FAIL"));
                 let test = failed.and_then(|line| line.split_whitespace().last());
                 Ok((test.map(|test| format!("test {test}")), took))
             }
@@ -136,21 +140,21 @@ impl Nursery {
     fn cargo(&self, line: &str) -> Command {
         let mut command = cargo(line);
         command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
-        // Only the crate that was changed is compiled again, and only what changed of it.
+        // Recompiles only the changed crate, and only what changed in it.
         command.env("CARGO_INCREMENTAL", "1").env("CARGO_TERM_COLOR", "never");
         command
     }
 }
 
-/// The promises that a show has found broken, or why it could not go on.
-fn told(said: &str) -> Option<String> {
-    let broken = said.lines().filter(|line| line.trim_end().ends_with("BROKEN"));
+/// The guarantees that a scenario found broken, or why it could not finish.
+fn failure(output: &str) -> Option<String> {
+    let broken = output.lines().filter(|line| line.trim_end().ends_with("BROKEN"));
     let names: Vec<&str> = broken.filter_map(|line| line.trim().split("  ").next()).collect();
-    let stuck = || said.lines().find_map(|line| line.strip_prefix("error: ")).map(str::to_owned);
+    let stuck = || output.lines().find_map(|line| line.strip_prefix("error: ")).map(str::to_owned);
     if names.is_empty() { stuck() } else { Some(names.join(", ")) }
 }
 
-/// Only what differs is written: cargo goes by the times of files.
+/// Writes a file only if it differs, because cargo compares modification times.
 fn copy(from: &Path, to: &Path) -> Result {
     let Ok(bytes) = fs::read(from) else { return Ok(()) };
     if fs::read(to).is_ok_and(|there| there == bytes) {
@@ -160,26 +164,16 @@ fn copy(from: &Path, to: &Path) -> Result {
     Ok(fs::write(to, bytes)?)
 }
 
-/// What a command says until it ends; one that does not end in time is killed, and says so.
+/// The output of a command; one that does not end in time is killed, and the output says so.
 #[expect(clippy::disallowed_methods, reason = "processes live in real time")]
-fn ended(command: &mut Command, patience: Duration) -> Result<(String, Duration)> {
+fn ended(command: &mut Command, timeout: Duration) -> Result<(String, Duration)> {
     let start = Instant::now();
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
-    let reading = thread::spawn(move || {
-        let mut said = String::new();
-        stdout.as_mut().map(|it| it.read_to_string(&mut said));
-        said
-    });
-    let complaining = thread::spawn(move || {
-        let mut said = String::new();
-        stderr.as_mut().map(|it| it.read_to_string(&mut said));
-        said
-    });
+    let readers = [child.stdout.take().map(reader), child.stderr.take().map(reader)];
     let mut is_late = false;
     while child.try_wait()?.is_none() {
-        is_late = start.elapsed() > patience;
+        is_late = start.elapsed() > timeout;
         if is_late {
             child.kill()?;
             break;
@@ -188,9 +182,20 @@ fn ended(command: &mut Command, patience: Duration) -> Result<(String, Duration)
     }
     child.wait()?;
     let took = start.elapsed();
-    let said = [reading, complaining].map(|it| it.join().unwrap_or_default()).concat();
-    let late = format!("error: something is stuck after {patience:?}\n");
-    Ok((if is_late { said + "\n" + &late } else { said }, took))
+    let texts = readers.into_iter().flatten().map(|reader| reader.join().unwrap_or_default());
+    let mut text: String = texts.collect();
+    if is_late {
+        text += &format!("\nerror: something is stuck after {timeout:?}\n");
+    }
+    Ok((text, took))
+}
+
+/// Reads a pipe to its end, so that the process never waits for a reader.
+fn reader(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).map_or_else(|_| String::new(), |_| text)
+    })
 }
 
 #[cfg(test)]
@@ -198,11 +203,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_show_found_is_told_by_name() {
-        let said = "storm, sqlite\n  lost      3  0  BROKEN\n  kills    2  > 0  ok\n  ghosts  1  0  BROKEN\n";
+    fn broken_guarantees_are_reported_by_name() {
+        let output = "combined_faults, sqlite\n  lost      3  0  BROKEN\n  kills    2  > 0  ok\n  ghosts  1  0  BROKEN\n";
 
-        assert_eq!(told(said).as_deref(), Some("lost, ghosts"));
-        assert_eq!(told("error: something is stuck\n").as_deref(), Some("something is stuck"));
-        assert_eq!(told("  lost  0  0  ok\n"), None);
+        assert_eq!(failure(output).as_deref(), Some("lost, ghosts"));
+        assert_eq!(failure("error: something is stuck\n").as_deref(), Some("something is stuck"));
+        assert_eq!(failure("  lost  0  0  ok\n"), None);
     }
 }

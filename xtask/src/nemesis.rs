@@ -1,4 +1,4 @@
-//! The shows: real relay processes on private servers, and what it takes to break them.
+//! Fault injection: the scenarios of `nemesis`, on private servers.
 
 use std::{env, process::Command};
 
@@ -7,22 +7,22 @@ use crate::{
     step::Steps,
 };
 
-/// Tells that servers may be killed, and who starts them again.
-const REVIVE: &str = "PILLARBOX_REVIVE";
+/// Allows scenarios to kill the servers, and names the program that restarts them.
+const RESTART_SERVERS: &str = "PILLARBOX_RESTART_SERVERS";
 
 /// `cargo xtask nemesis`.
 pub(crate) fn run(options: &NemesisOptions) -> Result {
     let mut steps = Steps::default();
     steps.run("build", cargo("build --release -p nemesis --features crash-points"))?;
     let target = Metadata::load()?.target_directory()?;
-    let mut services = Services::up(options.after)?;
+    let mut services = Services::up(options.servers)?;
 
     let mut nemesis = Command::new(target.join("release/nemesis"));
-    nemesis.arg("show").args(&options.words);
+    nemesis.arg("run").args(&options.words);
     services.announce_to(&mut nemesis);
-    // A server that is killed is killed for everybody.
+    // A killed server is down for all its users.
     if services.are_ours_alone()? {
-        nemesis.env(REVIVE, env::current_exe()?);
+        nemesis.env(RESTART_SERVERS, env::current_exe()?);
     }
     steps.run("nemesis", nemesis).map_err(|error| services.explain(&*error))
 }

@@ -7,22 +7,22 @@
 mod home;
 mod install;
 mod mysql;
-mod place;
 mod postgres;
 mod server;
+mod server_dir;
 
 use std::{env, error::Error, fs::File, path::Path, process::Command};
 
 pub(crate) use self::{
     home::Home,
     mysql::{MySql, MySqlServer, Programs as MySqlPrograms},
-    place::Place,
     postgres::{Postgres, PostgresServer},
     server::Server,
+    server_dir::ServerDir,
 };
 use crate::{
     Result,
-    args::{Action, After},
+    args::{Action, ServerOptions},
 };
 
 const ALL: [&dyn Service; 2] = [&Postgres, &MySql];
@@ -51,10 +51,12 @@ pub(crate) trait Service {
 /// `cargo xtask services`.
 pub(crate) fn run(action: Action) -> Result {
     match action {
-        Action::Up => Services::up(After::Keep).map(|services| services.print_exports()),
+        Action::Up => {
+            Services::up(ServerOptions { keep: true }).map(|services| services.print_exports())
+        }
         Action::Down => down(),
         Action::Status => status(),
-        Action::Revive => revive(),
+        Action::Restart => restart(),
     }
 }
 
@@ -72,16 +74,16 @@ struct Private {
 }
 
 impl Services {
-    pub(crate) fn up(after: After) -> Result<Self> {
+    pub(crate) fn up(options: ServerOptions) -> Result<Self> {
         let wanted: Vec<_> = ALL.into_iter().filter(|service| !is_given(*service)).collect();
         install::ensure(&wanted)?;
         if wanted.is_empty() {
             return Ok(Self { urls: Vec::new(), private: None });
         }
-        Self::start(&wanted, after)
+        Self::start(&wanted, options)
     }
 
-    fn start(wanted: &[&dyn Service], after: After) -> Result<Self> {
+    fn start(wanted: &[&dyn Service], options: ServerOptions) -> Result<Self> {
         let home = Home::open("services")?;
         let private = Private { using: None, home: home.clone() };
         // Declared before the lock: if a start fails, the lock goes first and the servers can stop.
@@ -98,7 +100,7 @@ impl Services {
             eprintln!("{}: {url}", service.name());
             services.urls.push((service.variable(), url));
         }
-        if after == After::Keep {
+        if options.keep {
             home.keep()?;
         }
         Ok(services)
@@ -188,8 +190,8 @@ fn stop_all(home: &Home) -> Result {
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
 }
 
-/// Starts servers that were used before and do not run, for whoever uses them.
-fn revive() -> Result {
+/// Starts private servers that were killed.
+fn restart() -> Result {
     let home = Home::open("services")?;
     let _changing = home.change()?;
     for service in ALL.into_iter().filter(|service| !is_given(*service)) {

@@ -16,14 +16,14 @@ pub(crate) fn run(options: &TestOptions) -> Result {
     Steps::default().conclude(|steps| {
         check(steps, options)?;
         nextest(steps)?;
-        let services = steps.time("services", || Services::up(options.after))?;
+        let services = steps.time("services", || Services::up(options.servers))?;
         tests(steps, options, &services)
     })
 }
 
 fn check(steps: &mut Steps, options: &TestOptions) -> Result {
     if options.names.is_empty() {
-        return check::run(steps);
+        return check::without_tests(steps);
     }
     steps.skip("check", "test names were given; `cargo xtask check` runs it");
     Ok(())

@@ -20,7 +20,8 @@ use crate::{
     command::root,
     conformance::{Suite, Totals},
     services::{
-        Home, MySql, MySqlPrograms, MySqlServer, Place, Postgres, PostgresServer, Server, Service,
+        Home, MySql, MySqlPrograms, MySqlServer, Postgres, PostgresServer, Server, ServerDir,
+        Service,
     },
     step::Steps,
     test,
@@ -146,13 +147,15 @@ impl Version {
     fn server(&self, tree: &Tree, dir: &Path) -> Result<Box<dyn Server>> {
         let usr = tree.usr();
         // No package made a user for this one.
-        let place = Place::new(dir.to_owned(), "nobody")?;
+        let server_dir = ServerDir::new(dir.to_owned(), "nobody")?;
         Ok(match self.product {
             Product::Postgres { programs } => {
-                Box::new(PostgresServer::new(usr.join(programs), place))
+                Box::new(PostgresServer::new(usr.join(programs), server_dir))
             }
-            Product::MariaDb => Box::new(MySqlServer::new(MySqlPrograms::mariadb(&usr), place)),
-            Product::MySql => Box::new(MySqlServer::new(MySqlPrograms::mysql(&usr), place)),
+            Product::MariaDb => {
+                Box::new(MySqlServer::new(MySqlPrograms::mariadb(&usr), server_dir))
+            }
+            Product::MySql => Box::new(MySqlServer::new(MySqlPrograms::mysql(&usr), server_dir)),
         })
     }
 

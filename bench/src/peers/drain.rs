@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::field::Field;
 use super::list::{PEERS, Peer};
-use super::turns::{self, Samples, beside, by_turns, taken};
+use super::turns::{self, Samples, alternate, beside, taken};
 use crate::{
     Result,
-    bare::{BARE, Database, Ending, OURS, Prefix, fill, postgres::PostgresBench},
+    baseline::{BASELINE, Database, OURS, Prefix, SettleMode, fill, postgres::PostgresBench},
     case::{Bench, Case, loops_by_hand},
     figure::{Figure, Goal, Unit},
+    measure::{Sample, metered},
     relays::{Listen, Relays},
-    round::{Sample, metered},
 };
 
 /// The tables of the two relays, beside those of the one.
@@ -37,12 +37,12 @@ pub(super) async fn run(bench: &mut Bench<'_, PostgresBench>, field: &Field) -> 
     let database = &bench.database.workers(8).await?;
     database.store(PAIR)?.migrate().await?;
     let listen = Listen::Read(backlog);
-    let one = Relays::start(database, OURS, 1, Ending::Delete, listen).await?;
-    let two = Relays::start(database, PAIR, 2, Ending::Delete, listen).await?;
+    let one = Relays::start(database, OURS, 1, SettleMode::Delete, listen).await?;
+    let two = Relays::start(database, PAIR, 2, SettleMode::Delete, listen).await?;
     let race = Race { database, field, one, two };
     let ways = ways(backlog);
     // The round that warms up is a small one: most of the time is others' to fill and to start.
-    let samples = by_turns(bench.scale().rounds.min(3), &ways, async |round, way| {
+    let samples = alternate(bench.scale().rounds.min(3), &ways, async |round, way| {
         race.turn(way, if round == 0 { backlog / 10 } else { backlog }).await
     })
     .await;
@@ -125,10 +125,10 @@ impl Race<'_> {
     }
 
     async fn loops(&self, loops: usize, backlog: u32) -> Result<Sample> {
-        fill(self.database, BARE, backlog).await?;
-        let loops = loops_by_hand(self.database, loops, Ending::Delete).await?;
+        fill(self.database, BASELINE, backlog).await?;
+        let loops = loops_by_hand(self.database, loops, SettleMode::Delete).await?;
         let sample = self.meter(loops).await?;
-        let left = self.database.count(BARE, 0).await?;
+        let left = self.database.count(BASELINE, 0).await?;
         if sample.count != u64::from(backlog) || left != 0 {
             return Err(format!("of {backlog} events {}, {left} left", sample.count).into());
         }

@@ -13,14 +13,14 @@ use sqlx::{AssertSqlSafe, PgPool};
 
 use super::field::{Field, Filled};
 use super::list::{PEERS, Peer};
-use super::turns::{self, beside, by_turns};
+use super::turns::{self, alternate, beside};
 use crate::{
     Result,
-    bare::{Database, Emit, OURS, postgres::PostgresBench},
+    baseline::{Database, Emit, OURS, postgres::PostgresBench},
     case::{Bench, Case},
     event::OrderPlaced,
     figure::{Goal, Unit},
-    round::{Sample, metered, repeat},
+    measure::{Sample, metered, repeat},
 };
 
 const CONNECTIONS: usize = 8;
@@ -38,11 +38,11 @@ pub(super) async fn run(bench: &mut Bench<'_, PostgresBench>, field: &Field) -> 
         return Ok(());
     }
     let peers: Vec<&Peer> = PEERS.iter().filter(|peer| peer.takes_sql).collect();
-    let hands = [Emit::Bare, Emit::Nothing].map(Way::Hand);
+    let hands = [Emit::Baseline, Emit::Nothing].map(Way::Hand);
     let ways: Vec<Way> =
         [Way::Ours].into_iter().chain(hands).chain(peers.iter().copied().map(Way::Peer)).collect();
     let (database, slice) = (bench.database, bench.scale().slice);
-    let samples = by_turns(bench.scale().rounds, &ways, async |_, way: Way| {
+    let samples = alternate(bench.scale().rounds, &ways, async |_, way: Way| {
         way.turn(database, field, slice).await
     })
     .await?;

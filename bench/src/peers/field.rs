@@ -9,9 +9,9 @@ use super::list::Peer;
 use super::program::{Programs, Verb};
 use crate::{
     Result,
-    bare::postgres::PostgresBench,
+    baseline::postgres::PostgresBench,
     cpu,
-    round::{Sample, since},
+    measure::{Sample, since},
 };
 
 /// The server, and the programs to let loose on it.

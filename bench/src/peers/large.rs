@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::{
     Result,
-    bare::{BARE, Database, Ending, OURS, fill, postgres::PostgresBench},
+    baseline::{BASELINE, Database, OURS, SettleMode, fill, postgres::PostgresBench},
     case::{Bench, Case, drain_by_hand},
     figure::{Goal, Unit},
+    measure::measure,
     relays::{Listen, Relays},
-    round::measure,
 };
 
 const RELAYS: usize = 2;
@@ -25,7 +25,7 @@ pub(super) async fn run(bench: &mut Bench<'_, PostgresBench>) -> Result {
     }
     let database = &bench.database.workers(4 * RELAYS).await?;
     let listen = Listen::Read(backlog);
-    let relays = Relays::start(database, OURS, RELAYS, Ending::Delete, listen).await?;
+    let relays = Relays::start(database, OURS, RELAYS, SettleMode::Delete, listen).await?;
     database.fill_seed(backlog).await?;
     let (mut ours, mut hand, mut seed) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
@@ -33,8 +33,8 @@ pub(super) async fn run(bench: &mut Bench<'_, PostgresBench>) -> Result {
         seed.push(measure(database, database.drain_seed(SEED_TIME)).await?);
         fill(database, OURS, backlog).await?;
         ours.push(measure(database, relays.drain(database, backlog.into())).await?);
-        fill(database, BARE, backlog).await?;
-        hand.push(drain_by_hand(database, RELAYS, Ending::Delete).await?);
+        fill(database, BASELINE, backlog).await?;
+        hand.push(drain_by_hand(database, RELAYS, SettleMode::Delete).await?);
     }
     relays.stop().await?;
     let case = Case {

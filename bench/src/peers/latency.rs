@@ -9,14 +9,14 @@ use sqlx::PgPool;
 use super::enqueue::transact;
 use super::field::{Field, Filled};
 use super::list::{PEERS, Peer};
-use super::turns::{self, Rounds, Samples, beside, by_turns};
+use super::turns::{self, Rounds, Samples, alternate, beside};
 use crate::{
     Result,
-    bare::postgres::PostgresBench,
+    baseline::postgres::PostgresBench,
     case::{Bench, Case},
     figure::Unit,
+    measure::{Sample, quantile},
     relay::latency::{MARKS, Mark, Path, RATES, pace, through_channel, through_relay},
-    round::{Sample, quantile},
 };
 
 /// The first of them find a peer that warms up, and do not count.
@@ -47,7 +47,7 @@ async fn case(bench: &mut Bench<'_, PostgresBench>, field: &Field, rate: u32) ->
     let ways: Vec<Way> =
         [Way::Ours, Way::Channel].into_iter().chain(peers.iter().map(|it| Way::Peer(it))).collect();
     let (database, count) = (bench.database, bench.scale().timed);
-    let rounds = by_turns(bench.scale().rounds.min(3), &ways, async |_, way: Way| {
+    let rounds = alternate(bench.scale().rounds.min(3), &ways, async |_, way: Way| {
         way.times(database, field, rate, count).await
     })
     .await?;

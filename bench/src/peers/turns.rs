@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     Result,
     figure::{Figure, Goal},
-    round::{Sample, quantile},
+    measure::{Sample, quantile},
 };
 
 /// What was measured of a way in each round, or why nothing was.
@@ -39,7 +39,7 @@ pub(super) trait Way: Copy {
 
 /// Does the work in each way once a round, forwards and backwards by turns. The work learns the
 /// number of the round; 0 warms up, does not count, and tells which peers do not run.
-pub(super) async fn by_turns<W: Way, T: Told>(
+pub(super) async fn alternate<W: Way, T: Told>(
     rounds: usize,
     ways: &[W],
     mut work: impl AsyncFnMut(usize, W) -> Result<T>,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     async fn run(ways: &[Runner]) -> Result<Vec<Samples>> {
-        by_turns(3, ways, async |round, way| match way.stumbles_in {
+        alternate(3, ways, async |round, way| match way.stumbles_in {
             stumble if stumble == round => Err("a stone".into()),
             _ => Ok(Sample::of_time(Duration::from_secs(1))),
         })

@@ -2,29 +2,29 @@
 
 use crate::{
     Result,
-    bare::{BARE, Database, Ending, OURS, fill_keys},
+    baseline::{BASELINE, Database, OURS, SettleMode, fill_keys},
     case::{Bench, Case, drain_by_hand},
     event::KEYS,
     figure::{Goal, Unit},
+    measure::{alternate, measure},
     relays::{Listen, Relays},
-    round::{by_turns, measure},
 };
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Ours,
-    Bare,
+    Baseline,
 }
 
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     for relays in D::READERS {
         for (keys, keyed) in [(KEYS, "10 000 keys"), (0, "no keys")] {
-            for ending in [Ending::Delete, Ending::Mark] {
-                let settled = if ending == Ending::Delete { "deleted" } else { "marked" };
+            for mode in [SettleMode::Delete, SettleMode::Mark] {
+                let settled = if mode == SettleMode::Delete { "deleted" } else { "marked" };
                 let who = if *relays == 1 { "relay drains" } else { "2 relays drain" };
                 let name = format!("{who} {}, {keyed}, {settled}", bench.scale().delivered);
                 if bench.wants(&name) {
-                    case(bench, &name, *relays, keys, ending).await?;
+                    case(bench, &name, *relays, keys, mode).await?;
                 }
             }
         }
@@ -37,18 +37,18 @@ async fn case<D: Database>(
     name: &str,
     relays: usize,
     keys: u32,
-    ending: Ending,
+    mode: SettleMode,
 ) -> Result {
     let (backlog, rounds) = (bench.scale().delivered, bench.scale().rounds);
     let database = &bench.database.workers(4 * relays).await?;
     database.empty(OURS).await?;
-    let ours = Relays::start(database, OURS, relays, ending, Listen::Count).await?;
-    let samples = by_turns(rounds, &[Way::Ours, Way::Bare], async |way| {
-        let prefix = if way == Way::Ours { OURS } else { BARE };
+    let ours = Relays::start(database, OURS, relays, mode, Listen::Count).await?;
+    let samples = alternate(rounds, &[Way::Ours, Way::Baseline], async |way| {
+        let prefix = if way == Way::Ours { OURS } else { BASELINE };
         fill_keys(database, prefix, backlog, keys).await?;
         let sample = match way {
             Way::Ours => measure(database, ours.drain(database, backlog.into())).await?,
-            Way::Bare => drain_by_hand(database, relays, ending).await?,
+            Way::Baseline => drain_by_hand(database, relays, mode).await?,
         };
         let left = database.count(prefix, 0).await?;
         if sample.count != u64::from(backlog) || left != 0 {
@@ -59,14 +59,14 @@ async fn case<D: Database>(
     .await;
     ours.stop().await?;
     let samples = samples?;
-    let [ours, bare] = &samples[..] else { return Err("a way is missing".into()) };
+    let [ours, baseline] = &samples[..] else { return Err("a way is missing".into()) };
     let case = Case {
         name,
         unit: Unit::Events,
         against: "a loop for each relay with hand-written statements: read a page, settle it",
         goal: Some(Goal::AtLeast(0.6)),
     };
-    let figure = bench.figure(case, ours, bare)?;
+    let figure = bench.figure(case, ours, baseline)?;
     bench.report(figure);
     Ok(())
 }

@@ -2,11 +2,11 @@
 
 use crate::{
     Result,
-    bare::{BARE, Database, Ending, OURS, Prefix, fill},
+    baseline::{BASELINE, Database, OURS, Prefix, SettleMode, fill},
     case::{Bench, Case, drain_by_hand},
     figure::{Goal, Unit},
+    measure::{Sample, alternate, measure},
     relays::{Listen, Relays},
-    round::{Sample, by_turns, measure},
 };
 
 #[derive(Clone, Copy, PartialEq)]
@@ -20,14 +20,14 @@ enum Way {
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     let backlog = bench.scale().delivered;
     let name = format!("relay drains {backlog} beside an idle transaction");
-    if !bench.wants(&name) || bench.database.hold().await?.is_none() {
+    if !bench.wants(&name) || bench.database.hold_snapshot().await?.is_none() {
         return Ok(());
     }
     let database = &bench.database.workers(4).await?;
     database.empty(OURS).await?;
-    let relays = Relays::start(database, OURS, 1, Ending::Delete, Listen::Count).await?;
+    let relays = Relays::start(database, OURS, 1, SettleMode::Delete, Listen::Count).await?;
     let ways = [Way::Beside, Way::Alone, Way::Hand];
-    let samples = by_turns(bench.scale().rounds.min(3), &ways, async |way| {
+    let samples = alternate(bench.scale().rounds.min(3), &ways, async |way| {
         drain(database, &relays, way, backlog).await
     })
     .await;
@@ -49,11 +49,11 @@ async fn drain<D: Database>(
     way: Way,
     backlog: u32,
 ) -> Result<Sample> {
-    let prefix: Prefix = if way == Way::Hand { BARE } else { OURS };
+    let prefix: Prefix = if way == Way::Hand { BASELINE } else { OURS };
     fill(database, prefix, backlog).await?;
-    let _held = if way == Way::Alone { None } else { database.hold().await? };
+    let _held = if way == Way::Alone { None } else { database.hold_snapshot().await? };
     let sample = match way {
-        Way::Hand => drain_by_hand(database, 1, Ending::Delete).await?,
+        Way::Hand => drain_by_hand(database, 1, SettleMode::Delete).await?,
         Way::Beside | Way::Alone => {
             measure(database, relays.drain(database, backlog.into())).await?
         }

@@ -14,10 +14,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
     Result,
-    bare::{Database, OURS},
+    baseline::{Database, OURS},
     case::{Bench, Case},
     figure::{Goal, Unit},
-    round::{Sample, by_turns, now, quantile},
+    measure::{Sample, alternate, now, quantile},
 };
 
 /// Transactions a second.
@@ -74,7 +74,7 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, path: Path, rate: u32) -> R
     }
     let (database, count) = (bench.database, bench.scale().timed);
     let mut samples = vec![Vec::new(); MARKS.len()];
-    by_turns(bench.scale().rounds, &[Way::Ours, Way::Channel], async |way| {
+    alternate(bench.scale().rounds, &[Way::Ours, Way::Channel], async |way| {
         let times = match way {
             Way::Ours => through_relay(database, path, rate, count).await?,
             Way::Channel => through_channel(rate, count).await?,

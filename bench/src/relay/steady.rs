@@ -13,16 +13,16 @@ use tokio::{sync::mpsc, time::sleep};
 
 use crate::{
     Result,
-    bare::{Database, Emit, Ending, OURS},
+    baseline::{Database, Emit, OURS, SettleMode},
     case::{Bench, Case, shards},
     figure::{Goal, Unit},
-    round::{by_turns, measure, repeat},
+    measure::{alternate, measure, repeat},
 };
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Ours,
-    Bare,
+    Baseline,
 }
 
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
@@ -40,22 +40,22 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, writers: usize) -> Result {
     let database = &bench.database.workers(4).await?;
     let slice = bench.scale().slice * 3;
     let next = Arc::new(AtomicI64::new(0));
-    let samples = by_turns(bench.scale().rounds, &[Way::Ours, Way::Bare], async |way| {
+    let samples = alternate(bench.scale().rounds, &[Way::Ours, Way::Baseline], async |way| {
         database.clear().await?;
         match way {
             Way::Ours => measure(database, ours(database, writers, slice, &next)).await,
-            Way::Bare => measure(database, bare(database, writers, slice, &next)).await,
+            Way::Baseline => measure(database, baseline(database, writers, slice, &next)).await,
         }
     })
     .await?;
-    let [ours, bare] = &samples[..] else { return Err("a way is missing".into()) };
+    let [ours, baseline] = &samples[..] else { return Err("a way is missing".into()) };
     let case = Case {
         name: &name,
         unit: Unit::Events,
         against: "hand-written inserts, and beside them one hand-written loop that reads and deletes",
         goal: Some(Goal::AtLeast(0.8)),
     };
-    let figure = bench.figure(case, ours, bare)?;
+    let figure = bench.figure(case, ours, baseline)?;
     bench.report(figure);
     Ok(())
 }
@@ -90,7 +90,7 @@ async fn ours<D: Database>(
     Ok(written)
 }
 
-async fn bare<D: Database>(
+async fn baseline<D: Database>(
     database: &D,
     writers: usize,
     slice: Duration,
@@ -103,7 +103,7 @@ async fn bare<D: Database>(
         let mut drained = 0;
         loop {
             let was_over = over.load(Ordering::Acquire);
-            let found = clone.drain(shards.clone(), Ending::Delete).await?;
+            let found = clone.drain(shards.clone(), SettleMode::Delete).await?;
             drained += found;
             if found == 0 && was_over {
                 return Result::<u64>::Ok(drained);
@@ -116,7 +116,7 @@ async fn bare<D: Database>(
     let (clone, next) = (database.clone(), Arc::clone(next));
     let written = repeat(slice, writers, move || {
         let (database, order) = (clone.clone(), next.fetch_add(1, Ordering::Relaxed));
-        async move { database.transact(order, Emit::Bare).await }
+        async move { database.transact(order, Emit::Baseline).await }
     })
     .await?;
     is_over.store(true, Ordering::Release);

@@ -14,10 +14,10 @@ use tokio::time::sleep;
 
 use crate::{
     Result,
-    bare::{BARE, BATCH, Database, OURS, fill},
+    baseline::{BASELINE, BATCH, Database, OURS, fill},
     case::{Bench, Case, shards},
     figure::{Goal, Unit},
-    round::{Sample, by_turns, measure, side_by_side},
+    measure::{Sample, alternate, measure, side_by_side},
 };
 
 /// Longer than any round.
@@ -31,7 +31,7 @@ const MOST_PAUSES: u32 = 5000;
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Ours(Order),
-    Bare(Order),
+    Baseline(Order),
 }
 
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
@@ -50,9 +50,9 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, claimers: usize) -> Result 
     let backlog = bench.scale().claimed;
     let store = database.store(OURS)?;
     let orders = [Order::Key, Order::None];
-    let ways = orders.map(|order| [Way::Ours(order), Way::Bare(order)]);
-    let samples = by_turns(bench.scale().rounds, ways.as_flattened(), async |way| {
-        let prefix = if matches!(way, Way::Bare(_)) { BARE } else { OURS };
+    let ways = orders.map(|order| [Way::Ours(order), Way::Baseline(order)]);
+    let samples = alternate(bench.scale().rounds, ways.as_flattened(), async |way| {
+        let prefix = if matches!(way, Way::Baseline(_)) { BASELINE } else { OURS };
         fill(database, prefix, backlog).await?;
         let sample = drain(database, &store, way, claimers, backlog.into()).await?;
         let left = database.count(prefix, 0).await?;
@@ -64,14 +64,14 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, claimers: usize) -> Result 
     })
     .await?;
     for (pair, order) in samples.chunks_exact(2).zip(["in order of key", "in any order"]) {
-        let [ours, bare] = pair else { return Err("a way is missing".into()) };
+        let [ours, baseline] = pair else { return Err("a way is missing".into()) };
         let case = Case {
             name: &format!("{name}, {order}"),
             unit: Unit::Events,
             against: "the same claim by hand, heads by `not exists`, and a delete",
             goal: Some(Goal::AtLeast(0.8)),
         };
-        let figure = bench.figure(case, ours, bare)?;
+        let figure = bench.figure(case, ours, baseline)?;
         bench.report(figure);
     }
     Ok(())
@@ -90,7 +90,7 @@ async fn drain<D: Database>(
         let mut shards = shards.clone();
         let start = part * shards.len() / claimers;
         shards.rotate_left(start);
-        let (Way::Ours(order) | Way::Bare(order)) = way;
+        let (Way::Ours(order) | Way::Baseline(order)) = way;
         let mut claimer = Claimer::new(Arc::clone(store), shards, order);
         let (database, claimed) = (database.clone(), Arc::clone(&claimed));
         async move {
@@ -99,8 +99,8 @@ async fn drain<D: Database>(
             while claimed.load(Ordering::Relaxed) < backlog {
                 let count = match way {
                     Way::Ours(_) => claimer.claim_and_delete().await?,
-                    Way::Bare(_) => {
-                        let Claim { owner, shards, .. } = &mut claimer.wish;
+                    Way::Baseline(_) => {
+                        let Claim { owner, shards, .. } = &mut claimer.request;
                         shards.rotate_left(1);
                         database.claim(owner, shards, order).await?
                     }
@@ -125,21 +125,22 @@ async fn drain<D: Database>(
 #[derive(Clone, Debug)]
 pub(super) struct Claimer {
     pub(super) store: Arc<dyn Store>,
-    pub(super) wish: Claim,
+    pub(super) request: Claim,
 }
 
 impl Claimer {
     pub(super) fn new(store: Arc<dyn Store>, shards: Vec<ShardId>, order: Order) -> Self {
         let owner = OwnerId::generate();
         let budget = Budget::unlimited();
-        let wish = Claim { owner, length: LEASE, shards, after: None, limit: BATCH, budget, order };
-        Self { store, wish }
+        let request =
+            Claim { owner, length: LEASE, shards, after: None, limit: BATCH, budget, order };
+        Self { store, request }
     }
 
     /// Claims, and turns to where the next claim begins.
     pub(super) async fn claim(&mut self) -> Result<Vec<Pending>> {
-        let rows = self.store.claim(&self.wish).await?;
-        self.wish.turn(&rows);
+        let rows = self.store.claim(&self.request).await?;
+        self.request.turn(&rows);
         Ok(rows)
     }
 
@@ -154,7 +155,7 @@ impl Claimer {
             settled_by: Some("order.placed".to_owned()),
         };
         let verdicts = rows.iter().map(verdict).collect();
-        let settle = SettleRows { owner: self.wish.owner.clone(), verdicts };
+        let settle = SettleRows { owner: self.request.owner.clone(), verdicts };
         Ok(self.store.settle_rows(&settle).await?.len().try_into()?)
     }
 }

@@ -9,10 +9,10 @@ use pillarbox::{Epoch, OwnerId, Seq, ShardId, Store};
 
 use crate::{
     Result,
-    bare::{BARE, BATCH, Database, Ending, OURS, fill},
+    baseline::{BASELINE, BATCH, Database, OURS, SettleMode, fill},
     case::{Bench, Case, drain_by_hand, parts},
     figure::{Goal, Unit},
-    round::{Sample, by_turns, measure, side_by_side},
+    measure::{Sample, alternate, measure, side_by_side},
 };
 
 /// Longer than any round.
@@ -21,21 +21,21 @@ const LEASE: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Ours,
-    Bare,
+    Baseline,
 }
 
 pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     for readers in D::READERS {
-        case(bench, *readers, Ending::Delete).await?;
+        case(bench, *readers, SettleMode::Delete).await?;
     }
     for readers in D::READERS {
-        case(bench, *readers, Ending::Mark).await?;
+        case(bench, *readers, SettleMode::Mark).await?;
     }
     Ok(())
 }
 
-async fn case<D: Database>(bench: &mut Bench<'_, D>, readers: usize, ending: Ending) -> Result {
-    let settled = if ending == Ending::Delete { "deleted" } else { "marked" };
+async fn case<D: Database>(bench: &mut Bench<'_, D>, readers: usize, mode: SettleMode) -> Result {
+    let settled = if mode == SettleMode::Delete { "deleted" } else { "marked" };
     let name = format!("drain, {settled}, readers: {readers}");
     if !bench.wants(&name) {
         return Ok(());
@@ -43,16 +43,16 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, readers: usize, ending: End
     let database = &bench.database.workers(readers).await?;
     let backlog = bench.scale().backlog;
     let store = database.store(OURS)?;
-    let samples = by_turns(bench.scale().rounds, &[Way::Ours, Way::Bare], async |way| {
-        let prefix = if way == Way::Ours { OURS } else { BARE };
+    let samples = alternate(bench.scale().rounds, &[Way::Ours, Way::Baseline], async |way| {
+        let prefix = if way == Way::Ours { OURS } else { BASELINE };
         fill(database, prefix, backlog).await?;
         let sample = match way {
-            Way::Ours => ours(database, &store, readers, ending).await?,
-            Way::Bare => drain_by_hand(database, readers, ending).await?,
+            Way::Ours => ours(database, &store, readers, mode).await?,
+            Way::Baseline => drain_by_hand(database, readers, mode).await?,
         };
         let left = database.count(prefix, 0).await?;
         let done = database.count(prefix, 1).await?;
-        let kept = if ending == Ending::Delete { 0 } else { u64::from(backlog) };
+        let kept = if mode == SettleMode::Delete { 0 } else { u64::from(backlog) };
         if sample.count != u64::from(backlog) || left != 0 || done != kept {
             let count = sample.count;
             return Err(
@@ -62,14 +62,14 @@ async fn case<D: Database>(bench: &mut Bench<'_, D>, readers: usize, ending: End
         Ok(sample)
     })
     .await?;
-    let [ours, bare] = &samples[..] else { return Err("a way is missing".into()) };
+    let [ours, baseline] = &samples[..] else { return Err("a way is missing".into()) };
     let case = Case {
         name: &name,
         unit: Unit::Events,
         against: "the same loop with hand-written statements, no fence and no token",
         goal: Some(Goal::AtLeast(0.8)),
     };
-    let figure = bench.figure(case, ours, bare)?;
+    let figure = bench.figure(case, ours, baseline)?;
     bench.report(figure);
     Ok(())
 }
@@ -78,13 +78,13 @@ async fn ours<D: Database>(
     database: &D,
     store: &Arc<dyn Store>,
     readers: usize,
-    ending: Ending,
+    mode: SettleMode,
 ) -> Result<Sample> {
     let mut owners = Vec::new();
     for part in parts(store, readers).await? {
         owners.push(Owner::enter(store, part.len()).await?);
     }
-    let drains = owners.clone().into_iter().map(|owner| owner.drain(ending));
+    let drains = owners.clone().into_iter().map(|owner| owner.drain(mode));
     let sample = measure(database, side_by_side(drains)).await?;
     for owner in owners {
         store.leave(&owner.id).await?;
@@ -115,7 +115,7 @@ impl Owner {
         Ok(Self { store: Arc::clone(store), id, holdings })
     }
 
-    async fn drain(self, ending: Ending) -> Result<u64> {
+    async fn drain(self, mode: SettleMode) -> Result<u64> {
         let limit = BATCH / u32::try_from(self.holdings.len())?;
         let floor = Seq::START;
         let shards = self.holdings.keys().map(|shard| ShardRead { shard: *shard, floor }).collect();
@@ -126,12 +126,12 @@ impl Owner {
             if page.is_empty() {
                 return Ok(drained);
             }
-            let settled = self.store.settle(&self.settle(&page, ending)?).await?;
+            let settled = self.store.settle(&self.settle(&page, mode)?).await?;
             drained += u64::try_from(settled.applied.len())?;
         }
     }
 
-    fn settle(&self, page: &[Pending], ending: Ending) -> Result<Settle> {
+    fn settle(&self, page: &[Pending], mode: SettleMode) -> Result<Settle> {
         let settlement = |row: &Pending| {
             let epoch = *self.holdings.get(&row.shard).ok_or("a row of another's shard")?;
             Ok(Settlement {
@@ -139,7 +139,7 @@ impl Owner {
                 epoch,
                 seq: row.seq,
                 token: row.token,
-                verdict: ending.verdict(),
+                verdict: mode.verdict(),
                 settled_by: Some("order.placed".to_owned()),
             })
         };

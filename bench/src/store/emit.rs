@@ -7,10 +7,10 @@ use std::sync::{
 
 use crate::{
     Result,
-    bare::{Database, Emit, OURS},
+    baseline::{Database, Emit, OURS},
     case::{Bench, Case},
     figure::{Goal, Unit},
-    round::{Sample, by_turns, measure, repeat},
+    measure::{Sample, alternate, measure, repeat},
 };
 
 /// Events of a large transaction.
@@ -30,9 +30,9 @@ async fn one<D: Database>(bench: &mut Bench<'_, D>, connections: usize) -> Resul
         return Ok(());
     }
     let (database, slice) = (bench.database, bench.scale().slice);
-    let ways = [Emit::Ours, Emit::Bare, Emit::Slim, Emit::Nothing];
+    let ways = [Emit::Ours, Emit::Baseline, Emit::Slim, Emit::Nothing];
     let next = Arc::new(AtomicI64::new(0));
-    let samples = by_turns(bench.scale().rounds, &ways, async |way| {
+    let samples = alternate(bench.scale().rounds, &ways, async |way| {
         database.clear().await?;
         let (clone, next) = (database.clone(), Arc::clone(&next));
         let transaction = move || {
@@ -43,7 +43,9 @@ async fn one<D: Database>(bench: &mut Bench<'_, D>, connections: usize) -> Resul
         all_written(database, way, sample).await
     })
     .await?;
-    let [ours, bare, slim, nothing] = &samples[..] else { return Err("a way is missing".into()) };
+    let [ours, baseline, slim, nothing] = &samples[..] else {
+        return Err("a way is missing".into());
+    };
     let case = Case {
         name: &name,
         unit: Unit::Transactions,
@@ -52,7 +54,7 @@ async fn one<D: Database>(bench: &mut Bench<'_, D>, connections: usize) -> Resul
     };
     let is_large = connections >= 32;
     let figure = bench
-        .figure(case, ours, bare)?
+        .figure(case, ours, baseline)?
         .peer(
             "hand-written insert, table with a primary key only",
             ours,
@@ -76,9 +78,9 @@ async fn many<D: Database>(bench: &mut Bench<'_, D>) -> Result {
         return Ok(());
     }
     let (database, slice) = (bench.database, bench.scale().slice);
-    let ways = [Emit::Ours, Emit::Bare, Emit::Slim];
+    let ways = [Emit::Ours, Emit::Baseline, Emit::Slim];
     let next = Arc::new(AtomicI64::new(0));
-    let samples = by_turns(bench.scale().rounds, &ways, async |way| {
+    let samples = alternate(bench.scale().rounds, &ways, async |way| {
         database.clear().await?;
         let (clone, next) = (database.clone(), Arc::clone(&next));
         let transaction = move || {
@@ -91,14 +93,14 @@ async fn many<D: Database>(bench: &mut Bench<'_, D>) -> Result {
         all_written(database, way, sample).await
     })
     .await?;
-    let [ours, bare, slim] = &samples[..] else { return Err("a way is missing".into()) };
+    let [ours, baseline, slim] = &samples[..] else { return Err("a way is missing".into()) };
     let case = Case {
         name,
         unit: Unit::Events,
         against: "one hand-written insert of many rows into a table like ours",
         goal: Some(Goal::AtLeast(0.8)),
     };
-    let figure = bench.figure(case, ours, bare)?.peer(
+    let figure = bench.figure(case, ours, baseline)?.peer(
         "hand-written insert, table with a primary key only",
         ours,
         slim,

@@ -2,11 +2,11 @@
 
 use crate::{
     Result,
-    bare::{Database, Index, Load, Prefix},
+    baseline::{Database, Index, Load, Prefix},
     case::{Bench, Case},
     event::KEYS,
     figure::Unit,
-    round::{Sample, by_turns, measure},
+    measure::{Sample, alternate, measure},
 };
 
 const TABLES: Prefix = "cost_";
@@ -21,7 +21,7 @@ pub(super) async fn run<D: Database>(bench: &mut Bench<'_, D>) -> Result {
     database.store(TABLES)?.migrate().await?;
     let indexes = database.indexes(TABLES).await?;
     let ways: Vec<Option<&Index>> = std::iter::once(None).chain(indexes.iter().map(Some)).collect();
-    let samples = by_turns(bench.scale().rounds, &ways, async |without| {
+    let samples = alternate(bench.scale().rounds, &ways, async |without| {
         database.empty(TABLES).await?;
         match without {
             None => sample(database, inserts).await,

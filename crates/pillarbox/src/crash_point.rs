@@ -20,7 +20,7 @@ macro_rules! crash_point {
 pub(crate) use crash_point;
 
 #[cfg(feature = "crash-points")]
-pub(crate) use self::armed::pass;
+pub use self::armed::pass;
 #[cfg(feature = "crash-points")]
 pub use self::armed::{CRASH_POINTS, CrashPoint, VARIABLE};
 
@@ -146,8 +146,14 @@ mod armed {
         Stop,
     }
 
-    /// Passes a crash point, and runs its action if it is armed.
-    pub(crate) fn pass(name: &'static str) -> Result<()> {
+    /// Passes a point, and crashes there if this pass is the armed one.
+    ///
+    /// # Errors
+    /// When the point is armed with `error`.
+    ///
+    /// # Panics
+    /// When the point is armed with `panic`, or the variable is malformed.
+    pub fn pass(name: &'static str) -> Result<()> {
         match &*ARMED {
             Some(armed) if armed.point.name == name => armed.pass(),
             _ => Ok(()),

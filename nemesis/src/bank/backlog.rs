@@ -5,13 +5,13 @@ use std::time::Duration;
 use pillarbox::{Outbox, Result};
 use sqlx::MySqlPool;
 
-use super::{Bank, POISONED};
-use crate::{Step, Trouble};
+use super::{Bank, POISONED_ACCOUNT};
+use crate::{DisturbanceEvent, OrderedEvent};
 
 const FILL_POSTGRES: &str = "
 insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload)
 select
-    '01J' || lpad(i::text, 23, '0'), 'nemesis.step', 'account', (i % $3)::text,
+    '01J' || lpad(i::text, 23, '0'), 'nemesis.ordered', 'account', (i % $3)::text,
     json_build_object('account', i % $3, 'n', i / $3 + 1)
 from generate_series($1, $2 - 1) i";
 
@@ -23,7 +23,7 @@ number (i) as (
     from digit a, digit b, digit c, digit d
 )
 select
-    concat('01J', lpad(i, 23, '0')), 'nemesis.step', 'account', i % ?,
+    concat('01J', lpad(i, 23, '0')), 'nemesis.ordered', 'account', i % ?,
     json_object('account', i % ?, 'n', i div ? + 1)
 from number where i < ? order by i";
 
@@ -31,7 +31,7 @@ const FILL_SQLITE: &str = "
 insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload)
 with recursive number (i) as (select ?1 union all select i + 1 from number where i < ?2 - 1)
 select
-    '01J' || printf('%023d', i), 'nemesis.step', 'account', i % ?3,
+    '01J' || printf('%023d', i), 'nemesis.ordered', 'account', i % ?3,
     json_object('account', i % ?3, 'n', i / ?3 + 1)
 from number";
 
@@ -98,14 +98,16 @@ impl Bank {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn trouble(&self, steps: i64, troubles: i64) -> Result<()> {
+    pub async fn emit_disturbances(&self, ordered: i64, disturbances: i64) -> Result<()> {
         let outbox = Outbox::new();
-        let poison: Vec<Step> = (1..=steps).map(|n| Step { account: POISONED, n }).collect();
-        let troubles: Vec<Trouble> = (0..troubles).map(|id| Trouble { id }).collect();
+        let poison: Vec<OrderedEvent> =
+            (1..=ordered).map(|n| OrderedEvent { account: POISONED_ACCOUNT, n }).collect();
+        let disturbances: Vec<DisturbanceEvent> =
+            (0..disturbances).map(|id| DisturbanceEvent { id }).collect();
         on_pool!(self, pool => {
             let mut tx = outbox.begin(pool).await?;
             tx.emit_all(&poison).await?;
-            tx.emit_all(&troubles).await?;
+            tx.emit_all(&disturbances).await?;
             tx.commit().await?;
         });
         Ok(())

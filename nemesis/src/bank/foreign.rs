@@ -7,7 +7,7 @@ use super::Bank;
 
 /// A connection that runs SQL as it is.
 #[derive(Debug)]
-pub enum Foreign {
+pub enum ForeignClient {
     /// To PostgreSQL.
     Postgres(PgConnection),
     /// To MySQL or MariaDB.
@@ -18,7 +18,7 @@ pub enum Foreign {
 
 /// How many rows of one tenant have one status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct RowCount {
     /// The tenant, which names what is wrong with the rows.
     pub tenant: String,
     /// The status as the table has it.
@@ -26,7 +26,7 @@ pub struct Tally {
     /// How many rows.
     pub rows: i64,
     /// How many of them have no error text.
-    pub uncaused: i64,
+    pub without_error: i64,
 }
 
 const TALLY: &str = "
@@ -37,7 +37,7 @@ const BESIDE: &str = "
 select count(*) from outbox_event
 where status in (0, 2, 4) and aggregate_type = 'account' and aggregate_id <> $1";
 
-impl Foreign {
+impl ForeignClient {
     /// Runs a statement. Returns whether the database accepted it.
     ///
     /// # Errors
@@ -69,15 +69,15 @@ impl Bank {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn foreign(&self) -> Result<Foreign> {
+    pub async fn foreign_client(&self) -> Result<ForeignClient> {
         Ok(match self {
-            Self::Postgres(pool) => Foreign::Postgres(pool.acquire().await?.detach()),
+            Self::Postgres(pool) => ForeignClient::Postgres(pool.acquire().await?.detach()),
             Self::Mysql(pool) => {
-                let mut foreign = Foreign::Mysql(pool.acquire().await?.detach());
+                let mut foreign = ForeignClient::Mysql(pool.acquire().await?.detach());
                 foreign.run("set session sql_mode = 'NO_BACKSLASH_ESCAPES'").await?;
                 foreign
             }
-            Self::Sqlite(pool) => Foreign::Sqlite(pool.acquire().await?.detach()),
+            Self::Sqlite(pool) => ForeignClient::Sqlite(pool.acquire().await?.detach()),
         })
     }
 
@@ -85,10 +85,10 @@ impl Bank {
     ///
     /// # Errors
     /// What the database says.
-    pub async fn tallies(&self) -> Result<Vec<Tally>> {
+    pub async fn row_counts(&self) -> Result<Vec<RowCount>> {
         on_pool!(self, pool => {
             let all: Vec<(String, i16, i64, i64)> = sqlx::query_as(TALLY).fetch_all(pool).await?;
-            let tally = |(tenant, status, rows, uncaused)| Tally { tenant, status, rows, uncaused };
+            let tally = |(tenant, status, rows, without_error)| RowCount { tenant, status, rows, without_error };
             Ok(all.into_iter().map(tally).collect())
         })
     }

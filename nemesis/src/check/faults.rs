@@ -15,26 +15,26 @@ struct Done {
 
 impl Faults {
     /// It was paused for longer than its lease, or its network was disturbed.
-    pub fn paused(&mut self, life: &str) {
-        self.0.entry(life.to_owned()).or_default().pauses += 1;
+    pub fn paused(&mut self, incarnation: &str) {
+        self.0.entry(incarnation.to_owned()).or_default().pauses += 1;
     }
 
     /// It was killed.
-    pub fn killed(&mut self, life: &str) {
-        self.0.entry(life.to_owned()).or_default().kills += 1;
+    pub fn killed(&mut self, incarnation: &str) {
+        self.0.entry(incarnation.to_owned()).or_default().kills += 1;
     }
 
     /// These as well.
     pub fn extend(&mut self, others: Self) {
-        for (life, done) in others.0 {
-            let mine = self.0.entry(life).or_default();
+        for (incarnation, done) in others.0 {
+            let mine = self.0.entry(incarnation).or_default();
             *mine = Done { pauses: mine.pauses + done.pauses, kills: mine.kills + done.kills };
         }
     }
 
     /// What is known of this life: pauses, kills.
-    pub(super) fn of(&self, life: &str) -> (usize, usize) {
-        self.0.get(life).map_or((0, 0), |done| (done.pauses, done.kills))
+    pub(super) fn of(&self, incarnation: &str) -> (usize, usize) {
+        self.0.get(incarnation).map_or((0, 0), |done| (done.pauses, done.kills))
     }
 
     /// How many there were of both kinds: pauses, kills.

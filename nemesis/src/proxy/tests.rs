@@ -49,11 +49,11 @@ async fn a_deaf_network_tells_nobody_and_loses_nothing() {
     let (upstream, _serving) = echo().await;
     let proxy = Proxy::start(&upstream, None).await.unwrap();
     let mut stream = connect(&proxy).await;
-    proxy.set(Weather::Deaf(Way::Back));
+    proxy.set(Network::Silent(Direction::ToClient));
     let soon = Duration::from_millis(50);
     assert!(tokio::time::timeout(soon, say(&mut stream)).await.is_err());
 
-    proxy.set(Weather::Fair);
+    proxy.set(Network::Normal);
 
     let mut answer = [0; 5];
     stream.read_exact(&mut answer).await.unwrap();
@@ -66,8 +66,8 @@ async fn all_are_cut_and_new_ones_refused() {
     let proxy = Proxy::start(&upstream, None).await.unwrap();
     let mut stream = connect(&proxy).await;
     assert_eq!(say(&mut stream).await.unwrap(), b"hello");
-    proxy.set(Weather::Closed);
-    proxy.end_all(Ending::Close);
+    proxy.set(Network::Refusing);
+    proxy.end_all(Disconnect::Close);
 
     assert!(say(&mut stream).await.map_or(true, |answer| answer.is_empty()));
     assert!(say(&mut connect(&proxy).await).await.map_or(true, |answer| answer.is_empty()));
@@ -80,13 +80,13 @@ async fn a_reset_is_an_error_and_half_open_is_silence() {
     let mut reset = connect(&proxy).await;
     assert_eq!(say(&mut reset).await.unwrap(), b"hello");
     assert_eq!(proxy.ports().len(), 1);
-    proxy.end_all(Ending::Reset);
+    proxy.end_all(Disconnect::Reset);
     let error = reset.read(&mut [0; 5]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 
     let mut half = connect(&proxy).await;
     assert_eq!(say(&mut half).await.unwrap(), b"hello");
-    proxy.end_all(Ending::HalfOpen(Duration::from_secs(60)));
+    proxy.end_all(Disconnect::HalfOpen(Duration::from_secs(60)));
 
     let soon = Duration::from_millis(50);
     assert!(tokio::time::timeout(soon, say(&mut half)).await.is_err());
@@ -97,11 +97,11 @@ async fn a_trap_is_sprung_in_the_middle_of_a_chunk() {
     let (upstream, _serving) = echo().await;
     let proxy = Proxy::start(&upstream, None).await.unwrap();
     let mut stream = connect(&proxy).await;
-    proxy.lay(Trap { way: Way::Back, bytes: 8, ending: Ending::Close });
+    proxy.arm(ArmedCut { direction: Direction::ToClient, bytes: 8, disconnect: Disconnect::Close });
 
     assert_eq!(say(&mut stream).await.unwrap(), b"hello");
     assert_eq!(say(&mut stream).await.unwrap(), b"hel");
-    assert_eq!(proxy.sprung(), 1);
+    assert_eq!(proxy.fired_cuts(), 1);
     assert_eq!(say(&mut connect(&proxy).await).await.unwrap(), b"hello", "healed");
 }
 

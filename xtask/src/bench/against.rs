@@ -48,7 +48,7 @@ pub(super) fn run(options: &BenchOptions, commit: &str) -> Result {
     let old = build_old(&mut steps, &target, commit)?;
     steps.run("build", cargo("build --release -p pillarbox-bench"))?;
     let new = target.join("release/pillarbox-bench");
-    let services = Services::up(options.after)?;
+    let services = Services::up(options.servers)?;
 
     let turns = if options.quick { QUICK_TURNS } else { TURNS };
     let mut found: [Vec<Turn>; 3] = Default::default();

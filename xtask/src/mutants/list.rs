@@ -1,4 +1,4 @@
-//! The mutants: which lines are changed to what, and who is to notice.
+//! The curated mutants: a change of the source, and the test that must catch it.
 
 use crate::Result;
 
@@ -6,13 +6,13 @@ use crate::Result;
 #[derive(Debug)]
 pub(super) struct Mutant {
     pub(super) name: &'static str,
-    /// What it does wrong.
+    /// The changed behaviour.
     pub(super) what: &'static str,
     pub(super) edits: &'static [Edit],
     pub(super) catch: Catch,
 }
 
-/// A text that is there once, and what is put in its place.
+/// Replaces a text that occurs exactly once.
 #[derive(Debug)]
 pub(super) struct Edit {
     pub(super) file: &'static str,
@@ -20,19 +20,19 @@ pub(super) struct Edit {
     to: &'static str,
 }
 
-/// Who is to notice.
+/// What must catch a mutant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Catch {
-    /// A show, with its options.
-    Show(&'static [&'static str]),
-    /// The tests whose name has this in it.
+    /// A scenario of `nemesis`, with its options.
+    Scenario(&'static [&'static str]),
+    /// The tests whose names contain this.
     Tests(&'static str),
 }
 
 impl Catch {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Show(words) => words.last().copied().unwrap_or("show"),
+            Self::Scenario(args) => args.last().copied().unwrap_or_default(),
             Self::Tests(name) => name,
         }
     }
@@ -43,16 +43,17 @@ impl Edit {
         if text.matches(self.from).count() == 1 {
             return Ok(text.replacen(self.from, self.to, 1));
         }
-        Err(format!("{} has not this, or more than once:\n{}", self.file, self.from).into())
+        Err(format!("{} must contain this exactly once:\n{}", self.file, self.from).into())
     }
 }
 
-const STORM: Catch = Catch::Show(&["--quick", "--store", "postgres", "--seconds", "20", "storm"]);
+const COMBINED_FAULTS: Catch =
+    Catch::Scenario(&["--quick", "--store", "postgres", "--seconds", "20", "combined_faults"]);
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "settle-before-deliver",
-        what: "an event is settled while its listener still works on it",
+        what: "settles an event while its listener is still running",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/deliver.rs",
             from: "let outcome = self.listener.hear(self.cx.clone(), self.courier.listeners.rules()).await;",
@@ -63,31 +64,31 @@ pub(super) const MUTANTS: &[Mutant] = &[
             });
             let outcome: layer::Outcome = Ok(());",
         }],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "failures-are-successes",
-        what: "a batch is acknowledged whole, whatever became of each event",
+        what: "settles every event of a batch as done, including failed ones",
         edits: &[Edit {
             file: "crates/pillarbox/src/retry.rs",
             from: "let Err(failure) = delivered.outcome else {",
             to: "let Err(failure) = delivered.outcome.or(Ok::<(), &Failed>(())) else {",
         }],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "two-of-a-key-at-once",
-        what: "the next event of a key starts beside the one before",
+        what: "starts the next event of a key before the previous one has finished",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/board/lane.rs",
             from: "if self.busy.is_some() || self.parked.is_some() {",
             to: "if self.parked.is_some() {",
         }],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "purge-of-what-waits",
-        what: "the purge goes by age alone",
+        what: "purges by age alone, including pending events",
         edits: &[Edit {
             file: "crates/pillarbox/src/store/postgres/sql/operations.rs",
             from: "pub(in super::super) const PURGE_DONE: &str = purge_final!(\"{done}\", \"({done})\");",
@@ -99,11 +100,11 @@ where ctid = any(array(
         limit $2
     ))\";",
         }],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "rows-of-dead-writers",
-        what: "a hot row whose writer died is never taken over",
+        what: "never reclaims a leased row whose writer has died",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/hot.rs",
             from: "if self.hot.reclaim.is_some() || self.hot.lapsed.is_empty() {",
@@ -113,47 +114,47 @@ where ctid = any(array(
     },
     Mutant {
         name: "inbox-forgets",
-        what: "the inbox lets every arrival have its effect",
+        what: "lets every delivery of an event pass the inbox",
         edits: &[Edit {
             file: "crates/pillarbox/src/tx/sqlx/postgres.rs",
             from: "exists (select from noted) from state",
             to: "true from state",
         }],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "hot-before-older",
-        what: "the hot path does not look for older events of the key",
+        what: "does not check for older events of the key before local delivery",
         edits: &[Edit {
             file: "crates/pillarbox/src/tx/sqlx/postgres.rs",
             from: "and older.status + 0 = 0",
             to: "and older.status + 0 = 9",
         }],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "savepoint-keeps-events",
-        what: "a rollback to a savepoint does not take its events back",
+        what: "keeps the events of a savepoint that was rolled back",
         edits: &[Edit {
             file: "crates/pillarbox/src/outbox/savepoint.rs",
             from: "self.tx.buffer.truncate(self.buffered);",
             to: "self.tx.buffer.truncate(usize::MAX);",
         }],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "tenant-is-lost",
-        what: "an event that is read from the table has no tenant",
+        what: "drops the tenant of events read from the table",
         edits: &[Edit {
             file: "crates/pillarbox/src/store/postgres/row.rs",
             from: "tenant_id: self.next()?,",
             to: "tenant_id: self.next::<Option<String>>()?.filter(String::is_empty),",
         }],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "full-lane-drops",
-        what: "of a transaction that finds the hot lane full, the last event is not written",
+        what: "drops the last event of a transaction when the local queue is full",
         edits: &[
             Edit {
                 file: "crates/pillarbox/src/outbox/transaction.rs",
@@ -169,11 +170,11 @@ where ctid = any(array(
                 to: "Semaphore::new(usize::from(most > 0))",
             },
         ],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "application-clock-in-leases",
-        what: "a lease is renewed by the relay's own clock",
+        what: "renews a lease by the relay's own clock",
         edits: &[
             Edit {
                 file: "crates/pillarbox/src/store/postgres/sql/ownership.rs",
@@ -193,11 +194,11 @@ where ctid = any(array(
             .bind(micros(lease.length) + now)",
             },
         ],
-        catch: STORM,
+        catch: COMBINED_FAULTS,
     },
     Mutant {
         name: "hand-over-at-once",
-        what: "a shard is given back while events of it are in delivery",
+        what: "releases a shard while events of it are in delivery",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/board/drain.rs",
             from: "self.hand.of_shard(**shard) == 0;",
@@ -207,17 +208,17 @@ where ctid = any(array(
     },
     Mutant {
         name: "unknown-is-committed",
-        what: "a commit whose answer was lost is handed over as if it had happened",
+        what: "delivers the events of a commit whose outcome is unknown",
         edits: &[Edit {
             file: "crates/pillarbox/src/outbox/transaction.rs",
             from: "Err(error) if error.kind() == ErrorKind::CommitUnknown => {}",
             to: "Err(error) if error.kind() == ErrorKind::CommitUnknown => self.committed(),",
         }],
-        catch: Catch::Show(&["--store", "postgres", "sweep"]),
+        catch: Catch::Scenario(&["--store", "postgres", "connection_cuts"]),
     },
     Mutant {
         name: "settle-without-fence",
-        what: "a settle does not ask whose the shard is",
+        what: "settles without checking the shard's owner",
         edits: &[Edit {
             file: "crates/pillarbox/src/store/sqlite/sql.rs",
             from: "where shard = ?2 and owner = ?4 and epoch = \",\n            $epoch,",
@@ -227,7 +228,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "late-commits-are-passed",
-        what: "a read above a floor does not say what waits below it",
+        what: "reports no pending predecessors below the cursor",
         edits: &[Edit {
             file: "crates/pillarbox/src/store/postgres/row.rs",
             from: "_ => Predecessor::Unread,",
@@ -237,7 +238,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "rows-behind-a-waiting-one-start",
-        what: "a row starts although an older one of its key waits",
+        what: "starts a row although an older one of its key is waiting",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/board/take.rs",
             from: "Predecessor::Waiting => return Taken::Waits,",
@@ -247,7 +248,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "a-read-under-way-lets-a-key-go-on",
-        what: "an event was put off, and a read that began before starts the next one of its key",
+        what: "lets a read that began before a postponement start the next event of the key",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/board/turn.rs",
             from: "if !self.read_under_way {\n            return self.close(&lane_key);",
@@ -257,7 +258,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "nobody-looks-below-the-base",
-        what: "the tail of a key that an operator lets go on is never read",
+        what: "never reads the rest of a key that an operator unblocked",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/board.rs",
             from: "self.below.iter_mut().for_each(Below::want);\n        if self.more",
@@ -267,7 +268,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "due-rows-stay-waiting",
-        what: "a row whose time has come is not made new",
+        what: "does not promote a row that is due",
         edits: &[Edit {
             file: "crates/pillarbox/src/store/postgres/sql/events.rs",
             from: "set status = {new}",
@@ -277,7 +278,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "watermark",
-        what: "reads begin above what was seen",
+        what: "starts reads above the newest event seen",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/board/floor.rs",
             from: "return Begin { floor: crowd, crowd, wish: Some(self.wishes) };",
@@ -287,7 +288,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "suspects-go-uncounted",
-        what: "with row claims, an event that kills relays is not counted",
+        what: "does not count crashes of events with row claims",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/rows/line.rs",
             from: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed)",
@@ -297,7 +298,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "stop-without-last-read",
-        what: "a stop does not look for what was committed before it",
+        what: "stops without a last read for events committed before",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/engine/stop.rs",
             from: "if !self.has_due_events() {",
@@ -307,7 +308,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "locked-rows-stay-in-the-batch",
-        what: "a row that another transaction has locked is settled with the others",
+        what: "settles locked rows in one batch with the others",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/settle.rs",
             from: "if !locked.is_empty() {",
@@ -317,7 +318,7 @@ where ctid = any(array(
     },
     Mutant {
         name: "settle-without-token",
-        what: "a verdict still under way swallows an operator's replay",
+        what: "settles without the token, so that a late verdict undoes a replay",
         edits: &[Edit {
             file: "crates/pillarbox/src/store/memory/state.rs",
             from: "event.is_open() && event.token == settlement.token && event.shard == settlement.shard",

@@ -6,7 +6,7 @@ mod server;
 use std::path::Path;
 
 pub(crate) use self::{program::Programs, server::MySqlServer};
-use super::{Place, Server, Service};
+use super::{Server, ServerDir, Service};
 use crate::Result;
 
 #[derive(Debug)]
@@ -32,7 +32,8 @@ impl Service for MySql {
     fn server(&self, home: &Path) -> Result<Box<dyn Server>> {
         let programs = Programs::installed()
             .ok_or("MariaDB is not installed; run `cargo xtask services up`")?;
-        let place = Place::new(home.join(format!("mysql-{}", programs.series()?)), "mysql")?;
-        Ok(Box::new(MySqlServer::new(programs, place)))
+        let server_dir =
+            ServerDir::new(home.join(format!("mysql-{}", programs.series()?)), "mysql")?;
+        Ok(Box::new(MySqlServer::new(programs, server_dir)))
     }
 }

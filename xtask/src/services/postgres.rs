@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::{Server, Service, place::Place};
+use super::{Server, Service, server_dir::ServerDir};
 use crate::{
     Result,
     command::{by_hand, output},
@@ -48,8 +48,8 @@ impl Service for Postgres {
         let programs =
             program::dir().ok_or("PostgreSQL is not installed; run `cargo xtask services up`")?;
         let major = program::major(&programs)?;
-        let place = Place::new(home.join(format!("postgres-{major}")), "postgres")?;
-        Ok(Box::new(PostgresServer::new(programs, place)))
+        let server_dir = ServerDir::new(home.join(format!("postgres-{major}")), "postgres")?;
+        Ok(Box::new(PostgresServer::new(programs, server_dir)))
     }
 }
 
@@ -57,7 +57,7 @@ impl Service for Postgres {
 #[derive(Debug)]
 pub(crate) struct PostgresServer {
     programs: PathBuf,
-    place: Place,
+    server_dir: ServerDir,
 }
 
 impl Server for PostgresServer {
@@ -90,28 +90,28 @@ fn url(port: u16) -> String {
 
 impl PostgresServer {
     /// A server whose programs are in a directory.
-    pub(crate) const fn new(programs: PathBuf, place: Place) -> Self {
-        Self { programs, place }
+    pub(crate) const fn new(programs: PathBuf, server_dir: ServerDir) -> Self {
+        Self { programs, server_dir }
     }
 
     /// The port of the server, if its process lives and it takes a query.
     fn answering_port(&self) -> Option<u16> {
-        let port = fs::read_to_string(self.place.port_file()).ok()?.trim().parse().ok()?;
+        let port = fs::read_to_string(self.server_dir.port_file()).ok()?.trim().parse().ok()?;
         output(self.pg_ctl().arg("status")).ok()?;
         self.query(port, "select 1").ok()?;
         Some(port)
     }
 
     fn start_anew(&self) -> Result<u16> {
-        self.place.create_data(|draft| self.create_cluster(draft))?;
-        let port = self.place.port(PORTS, &Postgres)?;
+        self.server_dir.create_data(|draft| self.create_cluster(draft))?;
+        let port = self.server_dir.port(PORTS, &Postgres)?;
         self.launch(port)?;
         Ok(port)
     }
 
     fn create_cluster(&self, data: &Path) -> Result {
         let initdb = |locale: &str| -> Result {
-            self.place.clear(data)?;
+            self.server_dir.clear(data)?;
             let mut command = self.command("initdb");
             command.args("-A trust -U postgres -E UTF8 --no-sync".split(' ')).arg(locale);
             output(command.arg("-D").arg(data)).map(drop)
@@ -125,13 +125,13 @@ impl PostgresServer {
     /// It gets none of our pipes: whoever reads them would wait for the server to end.
     fn launch(&self, port: u16) -> Result {
         let mut command = self.pg_ctl();
-        command.arg("-l").arg(self.place.log());
+        command.arg("-l").arg(self.server_dir.log());
         command.arg("-o").arg(format!("{SETTINGS} -c port={port}")).args(["-w", "start"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let line = by_hand(&command);
         let status = command.status().map_err(|error| format!("cannot start `{line}`: {error}"))?;
         if !status.success() {
-            return Err(self.place.failed_start(&line));
+            return Err(self.server_dir.failed_start(&line));
         }
         Ok(())
     }
@@ -154,12 +154,12 @@ impl PostgresServer {
 
     fn pg_ctl(&self) -> Command {
         let mut command = self.command("pg_ctl");
-        command.arg("-D").arg(self.place.data());
+        command.arg("-D").arg(self.server_dir.data());
         command
     }
 
     fn command(&self, program: &str) -> Command {
-        self.place.command(&self.programs.join(program))
+        self.server_dir.command(&self.programs.join(program))
     }
 }
 

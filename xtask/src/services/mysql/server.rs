@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Result,
     command::{by_hand, output},
-    services::{Server, place::Place},
+    services::{Server, server_dir::ServerDir},
 };
 
 /// Far from 3306, so that nobody's own server is in the way.
@@ -54,7 +54,7 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct MySqlServer {
     programs: Programs,
-    place: Place,
+    server_dir: ServerDir,
 }
 
 impl Server for MySqlServer {
@@ -73,9 +73,9 @@ impl Server for MySqlServer {
 
     fn stop(&self) -> Result {
         self.query("shutdown")?;
-        let pid_file = self.place.data().join(PID_FILE);
+        let pid_file = self.server_dir.data().join(PID_FILE);
         let is_gone = || (!pid_file.exists()).then_some(());
-        let log = self.place.log();
+        let log = self.server_dir.log();
         let still = || format!("the server does not end; see {}", log.display());
         Ok(wait(is_gone, || false).ok_or_else(still)?)
     }
@@ -91,8 +91,8 @@ fn url(port: u16) -> String {
 }
 
 impl MySqlServer {
-    pub(crate) const fn new(programs: Programs, place: Place) -> Self {
-        Self { programs, place }
+    pub(crate) const fn new(programs: Programs, server_dir: ServerDir) -> Self {
+        Self { programs, server_dir }
     }
 
     /// The port of the server, from its own mouth: only ours listens on that socket.
@@ -102,11 +102,11 @@ impl MySqlServer {
     }
 
     fn start_anew(&self) -> Result<u16> {
-        self.place.create_data(|draft| self.create_tables(draft))?;
-        let mut command = self.launcher(self.place.port(PORTS, &MySql)?);
+        self.server_dir.create_data(|draft| self.create_tables(draft))?;
+        let mut command = self.launcher(self.server_dir.port(PORTS, &MySql)?);
         let line = by_hand(&command);
         let child = command.spawn().map_err(|error| format!("cannot start `{line}`: {error}"))?;
-        self.answer_of(child).ok_or_else(|| self.place.failed_start(&line))
+        self.answer_of(child).ok_or_else(|| self.server_dir.failed_start(&line))
     }
 
     /// Makes the system's tables, with a root that has no password.
@@ -134,9 +134,9 @@ impl MySqlServer {
         if matches!(self.programs.product, Product::MySql) {
             command.args(MYSQL_SETTINGS);
         }
-        command.arg(option("datadir", &self.place.data()));
+        command.arg(option("datadir", &self.server_dir.data()));
         command.arg(option("pid-file", Path::new(PID_FILE)));
-        command.arg(option("log-error", &self.place.log()));
+        command.arg(option("log-error", &self.server_dir.log()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         detach(&mut command);
         command
@@ -157,16 +157,16 @@ impl MySqlServer {
         let mut client = Command::new(&self.programs.client);
         client.args(["--no-defaults", SOCKET, "--user=root", "--connect-timeout=5"]);
         client.args(["--batch", "--skip-column-names", "--execute", sql]);
-        output(client.current_dir(self.place.data()))
+        output(client.current_dir(self.server_dir.data()))
     }
 
     /// A program that changes to the server's user by itself, once it has read its options.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         // That user may not write to our temporary directory.
-        command.env("TMPDIR", self.place.dir());
+        command.env("TMPDIR", self.server_dir.dir());
         command.arg("--no-defaults");
-        command.args(self.place.user().map(|name| format!("--user={name}")));
+        command.args(self.server_dir.user().map(|name| format!("--user={name}")));
         command.args(self.programs.base.as_deref().map(|base| option("basedir", base)));
         command
     }
@@ -207,8 +207,8 @@ mod tests {
     use super::*;
 
     fn line(programs: Programs) -> String {
-        let place = Place::new(PathBuf::from("/somewhere"), "nobody").unwrap();
-        by_hand(&MySqlServer::new(programs, place).launcher(33069))
+        let server_dir = ServerDir::new(PathBuf::from("/somewhere"), "nobody").unwrap();
+        by_hand(&MySqlServer::new(programs, server_dir).launcher(33069))
     }
 
     #[test]

@@ -1,0 +1,333 @@
+//! What a storm came to.
+
+use std::time::Duration;
+
+use crate::bank::{Account, Effect};
+use crate::check::Report;
+use crate::deployment::Server;
+use crate::finding::Finding;
+use crate::scenario::Environment;
+use crate::scenario::fault::{FaultKind, InjectedFaults};
+use crate::settings::MAX_UNSETTLED;
+use crate::{Result, audit};
+
+/// What a process may take of the machine.
+const MOST_MEMORY: u64 = 256 * 1024;
+const MOST_THREADS: u64 = 32;
+const MOST_FILES: u64 = 64;
+
+/// A busy machine and a long way to a disk.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// As many events a second are delivered at least when there is nothing but a backlog.
+const SLOWEST: u64 = 20;
+
+/// Below that there was nothing but errors. Every other one may meet a server that is away.
+pub(super) const MIN_SUCCESS_PERCENT: u64 = 50;
+
+/// How many of a hundred ended as they should.
+pub(super) fn share(succeeded: u64, failed: u64) -> u64 {
+    100 * succeeded / (succeeded + failed).max(1)
+}
+
+/// How the end of it went.
+pub(in crate::scenario) struct Drained {
+    pub(in crate::scenario) took: Duration,
+    /// How many events waited then.
+    pub(in crate::scenario) left: u64,
+    /// How long an event may wait for its turn.
+    pub(in crate::scenario) at_most: Duration,
+}
+
+/// What was to happen, and what did beside the torment.
+pub(in crate::scenario) struct Expected {
+    pub(in crate::scenario) relays: u64,
+    /// What must have happened.
+    pub(in crate::scenario) kinds: Vec<FaultKind>,
+    /// `None` where the server is not ours to kill.
+    pub(in crate::scenario) crashed: Option<usize>,
+    /// `None` where there was no operator.
+    pub(in crate::scenario) replayed: Option<usize>,
+}
+
+pub(in crate::scenario) struct Outcome {
+    script: Expected,
+    server: Server,
+    report: Report,
+    injected: InjectedFaults,
+    effects: Vec<Effect>,
+    committed: Vec<Account>,
+    takeovers: Vec<Duration>,
+    busy_kills: usize,
+    forbidden: Vec<(String, String)>,
+    drained: Drained,
+}
+
+impl Outcome {
+    /// Looks at everything that is left.
+    pub(in crate::scenario) async fn of(
+        env: &Environment,
+        script: Expected,
+        injected: InjectedFaults,
+        drained: Drained,
+    ) -> Result<Self> {
+        let bank = &env.deployment.bank;
+        let forbidden = audit::violations(bank).await?;
+        for (event, what) in forbidden.iter().take(3) {
+            eprintln!("  {event} {what}");
+        }
+        Ok(Self {
+            script,
+            server: env.deployment.server,
+            report: env.report(&injected.faults).await?,
+            effects: bank.effects().await?,
+            committed: bank.committed().await?,
+            takeovers: injected.takeovers(&env.deployment.read_log()?),
+            busy_kills: injected.busy_kills(&env.deployment.read_log()?),
+            forbidden,
+            injected,
+            drained,
+        })
+    }
+
+    pub(in crate::scenario) fn findings(&self) -> Vec<Finding> {
+        [
+            self.what_was_done(),
+            self.what_was_promised(),
+            self.what_came_twice(),
+            self.what_it_took(),
+        ]
+        .concat()
+    }
+
+    /// How many of those who were killed had delivered something.
+    pub(in crate::scenario) const fn busy_kills(&self) -> usize {
+        self.busy_kills
+    }
+
+    /// How many transactions did not end as they should.
+    pub(in crate::scenario) fn refused(&self) -> usize {
+        usize::try_from(self.report.transactions.1).unwrap_or(usize::MAX)
+    }
+
+    /// A run in which nothing happened proves nothing.
+    fn what_was_done(&self) -> Vec<Finding> {
+        let mut found = vec![Finding::info("relays", self.script.relays).key("relays")];
+        for kind in &self.script.kinds {
+            found.push(
+                Finding::must_happen(kind.name(), self.injected.count(*kind)).key(kind.key()),
+            );
+        }
+        found.extend(self.script.replayed.map(|replayed| {
+            Finding::must_happen("replays of dead letters", replayed).key("replays")
+        }));
+        found.push(match self.script.crashed {
+            Some(crashed) => {
+                Finding::must_happen("kills of the server", crashed).key("server_kills")
+            }
+            None if self.server == Server::Sqlite => {
+                Finding::info("kills of the server", "a file has none")
+            }
+            None => Finding::info("kills of the server", "none that is ours to kill"),
+        });
+        let (succeeded, failed) = self.report.transactions;
+        let share = share(succeeded, failed);
+        let goal = format!(">= {MIN_SUCCESS_PERCENT}");
+        found.push(
+            Finding::precondition(
+                "transactions that ended as they should, in %",
+                share,
+                &goal,
+                share >= MIN_SUCCESS_PERCENT,
+            )
+            .key("well_percent"),
+        );
+        found
+    }
+
+    fn what_was_promised(&self) -> Vec<Finding> {
+        let report = &self.report;
+        vec![
+            Finding::info("events committed", report.committed).key("events"),
+            Finding::info("of them hot", report.hot).key("hot"),
+            Finding::must_be_zero("lost", report.lost).key("lost"),
+            Finding::must_be_zero("ghosts", report.ghosts).key("ghosts"),
+            Finding::must_be_zero("damaged", report.damaged).key("damaged"),
+            Finding::must_be_zero("done before anybody heard of it", report.done_undelivered)
+                .key("done_undelivered"),
+            Finding::must_be_zero("first deliveries of a key out of order", report.inversions)
+                .key("inversions"),
+            Finding::must_be_zero("effects too few or too many", self.wrong_effects())
+                .key("double_effects"),
+            Finding::must_be_zero("balances that do not add up", self.wrong_balances())
+                .key("wrong_balances"),
+            Finding::must_be_zero("transitions that must not be", self.forbidden.len())
+                .key("forbidden"),
+            Finding::must_be_zero("replays that nothing followed", report.unanswered_replays)
+                .key("unanswered_replays"),
+            Finding::must_be_zero("delivered before they were due", report.early).key("early"),
+        ]
+    }
+
+    fn what_came_twice(&self) -> Vec<Finding> {
+        let Report { duplicates, unexplained, worst, fenced, .. } = self.report;
+        let bound = MAX_UNSETTLED as usize;
+        let late = "late verdicts fenced";
+        let must_fence = self.script.kinds.contains(&FaultKind::Pause);
+        let fenced = if must_fence {
+            Finding::must_happen(late, fenced)
+        } else {
+            Finding::info(late, fenced)
+        };
+        vec![
+            fenced.key("fenced"),
+            Finding::info("duplicates", duplicates).key("duplicates"),
+            Finding::must_be_zero("duplicates that no fault explains", unexplained)
+                .key("unexplained"),
+            Finding::guarantee(
+                "most duplicates of one fault",
+                worst,
+                &format!("<= {bound}"),
+                worst <= bound,
+            )
+            .key("duplicates_of_one_fault"),
+        ]
+    }
+
+    fn what_it_took(&self) -> Vec<Finding> {
+        let Drained { took, left, at_most } = self.drained;
+        let bound = at_most + SLACK + Duration::from_secs(left / SLOWEST);
+        let usage = self.injected.usage;
+        let within = |what, value: u64, most: u64, key| {
+            Finding::guarantee(what, value, &format!("<= {most}"), value <= most).key(key)
+        };
+        vec![
+            Finding::info("takeover after a kill, p99, in ms", self.takeover_p99().as_millis())
+                .key("takeover_p99_ms"),
+            Finding::info("events that waited after the last fault", left).key("left"),
+            Finding::target(
+                "delivered after the last fault, in ms",
+                took.as_millis(),
+                &format!("<= {}", bound.as_millis()),
+                took <= bound,
+            )
+            .key("drained_ms"),
+            within("most memory of a process, in KiB", usage.memory, MOST_MEMORY, "memory_kib"),
+            within("most threads", usage.threads, MOST_THREADS, "threads"),
+            within("most files and connections", usage.files, MOST_FILES, "files"),
+        ]
+    }
+
+    /// Each event has its effect once.
+    fn wrong_effects(&self) -> usize {
+        let pairs = self.effects.iter().zip(&self.committed);
+        let wrong: u64 = pairs.map(|(effect, it)| effect.events.abs_diff(it.events())).sum();
+        usize::try_from(wrong).unwrap_or(usize::MAX)
+    }
+
+    /// What the events add up to is what is on the account.
+    fn wrong_balances(&self) -> usize {
+        let pairs = self.effects.iter().zip(&self.committed);
+        pairs.filter(|(effect, account)| effect.balance != account.balance).count()
+    }
+
+    fn takeover_p99(&self) -> Duration {
+        let mut takeovers = self.takeovers.clone();
+        takeovers.sort_unstable();
+        let at = takeovers.len().saturating_sub(1) * 99 / 100;
+        takeovers.get(at).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Verdict;
+    use crate::process::Usage;
+
+    fn script(kinds: Vec<FaultKind>, count: usize) -> Expected {
+        Expected { relays: 1, kinds, crashed: Some(count), replayed: Some(count) }
+    }
+
+    /// Nothing wrong, and a kill.
+    fn good() -> Outcome {
+        let mut injected = InjectedFaults::default();
+        injected.add(FaultKind::Kill);
+        let account = Account { ordered: 2, unordered: 1, balance: 5 };
+        Outcome {
+            script: script(vec![FaultKind::Kill], 1),
+            server: Server::Postgres,
+            report: Report { transactions: (9, 1), fenced: 1, ..Report::default() },
+            injected,
+            effects: vec![Effect { events: 3, balance: 5 }],
+            committed: vec![account],
+            takeovers: Vec::new(),
+            busy_kills: 0,
+            forbidden: Vec::new(),
+            drained: Drained { took: SLACK, left: 0, at_most: Duration::from_secs(1) },
+        }
+    }
+
+    fn bad(outcome: &Outcome) -> Vec<(&'static str, Verdict)> {
+        let bad = outcome.findings().into_iter().filter(|it| it.verdict.is_bad());
+        bad.map(|it| (it.key.unwrap_or_default(), it.verdict)).collect()
+    }
+
+    #[test]
+    fn each_part_of_an_outcome_can_be_found_wrong() {
+        assert_eq!(bad(&good()), []);
+        let twice = vec![Effect { events: 4, balance: 7 }];
+        let forbidden = vec![("x".to_owned(), "was done and is not".to_owned())];
+        let late = Drained { took: SLACK * 2, left: 0, at_most: Duration::from_secs(1) };
+        let usage = Usage { memory: MOST_MEMORY + 1, threads: 99, files: 999 };
+        let report = Report {
+            transactions: (1, 9),
+            lost: 1,
+            ghosts: 1,
+            damaged: 1,
+            done_undelivered: 1,
+            inversions: 1,
+            unanswered_replays: 1,
+            early: 1,
+            unexplained: 1,
+            worst: 65,
+            ..Report::default()
+        };
+        let outcome = Outcome {
+            report,
+            effects: twice,
+            forbidden,
+            drained: late,
+            injected: InjectedFaults { usage, ..InjectedFaults::default() },
+            script: script(vec![FaultKind::Kill, FaultKind::Pause], 0),
+            ..good()
+        };
+
+        let bad = bad(&outcome);
+        let keys = |verdict| -> Vec<&str> {
+            bad.iter().filter(|it| it.1 == verdict).map(|(key, _)| *key).collect()
+        };
+
+        let not_done = ["kills", "stops", "replays", "server_kills", "well_percent", "fenced"];
+        assert_eq!(keys(Verdict::Invalid), not_done);
+        assert_eq!(keys(Verdict::Missed), ["drained_ms"]);
+        let promises = [
+            "lost",
+            "ghosts",
+            "damaged",
+            "done_undelivered",
+            "inversions",
+            "double_effects",
+            "wrong_balances",
+            "forbidden",
+            "unanswered_replays",
+            "early",
+            "unexplained",
+            "duplicates_of_one_fault",
+            "memory_kib",
+            "threads",
+            "files",
+        ];
+        assert_eq!(keys(Verdict::Broken), promises);
+    }
+}
