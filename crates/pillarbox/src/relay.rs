@@ -1,36 +1,23 @@
 //! The relay: delivers committed events. The only room that spawns tasks.
 
-mod ahead;
-mod bell;
-mod board;
 mod careful;
-mod crew;
-mod deliver;
 mod depth;
-mod due;
+mod dispatch;
 mod engine;
+mod fetch;
 mod handle;
-mod hot;
-mod job;
-mod lease;
-mod locked;
 mod maintenance;
-mod memory;
 mod mode;
-mod number;
-mod pause;
-mod read;
-mod ready;
-mod routes;
+mod notify;
+mod number_map;
+mod ownership;
 mod rows;
+mod running;
 #[cfg(shuttle)]
 pub mod schedules;
 mod settings;
 mod settle;
-mod share;
-mod started;
 mod stop;
-mod suspects;
 mod verdicts;
 mod work;
 mod writer_only;
@@ -42,23 +29,23 @@ use std::{
     time::Duration,
 };
 
-use self::ahead::Ahead;
-use self::board::{Board, Pages};
 use self::careful::Careful;
-use self::deliver::Courier;
 use self::depth::Depths;
-use self::due::DueRows;
+use self::dispatch::deliverer::Deliverer;
+use self::dispatch::fair_share::FairShare;
+use self::dispatch::prefetch::Prefetch;
 use self::engine::Engine;
+use self::fetch::due_rows::DueRows;
+use self::fetch::local_events::HotWork;
+use self::fetch::shard_queues::{Pages, ShardQueues};
 pub use self::handle::RelayHandle;
-use self::hot::HotWork;
-use self::lease::{Heartbeat, Tenure};
 pub use self::maintenance::Maintenance;
 use self::maintenance::Watch;
-use self::routes::Routes;
+use self::ownership::balance::Balance;
+use self::ownership::{Heartbeat, Ownership};
 use self::rows::{RowEngine, RowWork};
+use self::running::{AnyEngine, Started};
 pub use self::settings::Settings;
-use self::share::Balance;
-use self::started::{AnyEngine, Started};
 pub use self::stop::StopSummary;
 use self::work::Work;
 pub use self::writer_only::{WriterHandle, WriterOnly};
@@ -68,7 +55,7 @@ use crate::layer::{Layer, Layers};
 use crate::listener::Listeners;
 use crate::local_queue::{LocalQueue, LocalReceiver, LocalRelay, OwnedShards};
 use crate::outbox::Outbox;
-use crate::retry::{Backoff, Judge, OnDone, RetryPolicy};
+use crate::retry::{Backoff, OnDone, RetryPolicy, RetryRules};
 use crate::scheduler::Scheduler;
 use crate::store::{ClaimMode, OutboxConfig, Store};
 use crate::telemetry::{Observer, Observers, RelayEvent};
@@ -218,11 +205,11 @@ impl Relay {
         self.settings.check()?;
         self.settings.warn();
         let layout = mode::agree(&*self.store, &self.settings).await?;
-        let tenure = Tenure::new();
+        let ownership = Ownership::new();
         let heartbeat = Heartbeat {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.clock),
-            tenure: Arc::clone(&tenure),
+            ownership: Arc::clone(&ownership),
             layout,
             length: self.settings.lease,
             poll: self.settings.poll,
@@ -230,16 +217,16 @@ impl Relay {
             observers: self.observers.clone(),
         };
         heartbeat.join().await?;
-        let (owner, store) = (Cow::Borrowed(&tenure.owner), self.store.name().into());
+        let (owner, store) = (Cow::Borrowed(&ownership.owner), self.store.name().into());
         self.observers.on_event(&RelayEvent::Started { owner, store });
         heartbeat.take_first().await;
-        let maintenance = self.maintenance(&tenure);
+        let maintenance = self.maintenance(&ownership);
         Ok(self.started(heartbeat, maintenance))
     }
 
-    fn maintenance(&self, tenure: &Arc<Tenure>) -> Scheduler {
+    fn maintenance(&self, ownership: &Arc<Ownership>) -> Scheduler {
         let watch = Watch {
-            tenure: Arc::clone(tenure),
+            ownership: Arc::clone(ownership),
             clock: Arc::clone(&self.clock),
             margin: self.settings.margin,
             depths: Arc::clone(&self.depths),
@@ -250,41 +237,41 @@ impl Relay {
 
     /// The engine that the tables' mode asks for, ready to run.
     fn started(self, heartbeat: Heartbeat, maintenance: Scheduler) -> Started {
-        let (tenure, layout) = (Arc::clone(&heartbeat.tenure), heartbeat.layout);
+        let (ownership, layout) = (Arc::clone(&heartbeat.ownership), heartbeat.layout);
         let (wake, patience) = (self.wake.clone(), self.settings.drain.max(SECOND));
         self.hot.0.open(LocalRelay {
-            owner: tenure.owner.clone(),
+            owner: ownership.owner.clone(),
             lease: self.settings.lease,
             clock: Arc::clone(&self.clock),
             observers: self.observers.clone(),
             shards: (layout.mode.claim == ClaimMode::Shards)
-                .then(|| Arc::clone(&tenure) as Arc<dyn OwnedShards>),
+                .then(|| Arc::clone(&ownership) as Arc<dyn OwnedShards>),
         });
         let engine = match layout.mode.claim {
-            ClaimMode::Rows => AnyEngine::Rows(Box::new(self.row_engine(tenure, layout))),
+            ClaimMode::Rows => AnyEngine::Rows(Box::new(self.row_engine(ownership, layout))),
             ClaimMode::Shards | ClaimMode::None => {
-                AnyEngine::Shards(Box::new(self.engine(tenure, layout)))
+                AnyEngine::Shards(Box::new(self.engine(ownership, layout)))
             }
         };
-        let pauses = Arc::clone(&engine.courier().pauses);
+        let pauses = Arc::clone(&engine.deliverer().pauses);
         Started { heartbeat, maintenance, engine, pauses, wake, patience }
     }
 
-    fn engine(self, tenure: Arc<Tenure>, layout: OutboxConfig) -> Engine {
+    fn engine(self, ownership: Arc<Ownership>, layout: OutboxConfig) -> Engine {
         let settings = self.settings;
-        let held = Arc::clone(&tenure);
+        let held = Arc::clone(&ownership);
         let are_many = self.listeners.are_for_many();
-        let routes = || Routes::new(settings.workers.get() as usize, are_many);
-        let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
-        let courier = Arc::new(courier);
+        let routes = || FairShare::new(settings.workers.get() as usize, are_many);
+        let deliverer = Deliverer::new(self.listeners, self.layers, self.clock, held, &settings);
+        let deliverer = Arc::new(deliverer);
         Engine {
             store: self.store,
-            work: Work::new(Arc::clone(&courier), routes()),
-            courier,
-            tenure,
+            work: Work::new(Arc::clone(&deliverer), routes()),
+            deliverer,
+            ownership,
             judge: judge(self.policy, &settings),
-            routes: Ahead::new(routes()),
-            board: Board::new(Pages { batch: settings.batch.get(), least: 16 }),
+            routes: Prefetch::new(routes()),
+            queues: ShardQueues::new(Pages { batch: settings.batch.get(), least: 16 }),
             due: DueRows::new(settings.poll, instant()),
             settings,
             wake: self.wake,
@@ -296,17 +283,17 @@ impl Relay {
         }
     }
 
-    fn row_engine(self, tenure: Arc<Tenure>, layout: OutboxConfig) -> RowEngine {
+    fn row_engine(self, ownership: Arc<Ownership>, layout: OutboxConfig) -> RowEngine {
         let settings = self.settings;
-        let held = Arc::clone(&tenure);
-        let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
-        let courier = Arc::new(courier);
+        let held = Arc::clone(&ownership);
+        let deliverer = Deliverer::new(self.listeners, self.layers, self.clock, held, &settings);
+        let deliverer = Arc::new(deliverer);
         RowEngine {
             store: self.store,
             judge: judge(self.policy, &settings),
-            work: RowWork::new(Arc::clone(&courier), &tenure, layout, &settings),
-            courier,
-            tenure,
+            work: RowWork::new(Arc::clone(&deliverer), &ownership, layout, &settings),
+            deliverer,
+            ownership,
             settings,
             wake: self.wake,
             lane: self.hot.0,
@@ -317,8 +304,8 @@ impl Relay {
     }
 }
 
-fn judge(policy: Box<dyn RetryPolicy>, settings: &Settings) -> Judge {
-    Judge {
+fn judge(policy: Box<dyn RetryPolicy>, settings: &Settings) -> RetryRules {
+    RetryRules {
         policy,
         max_attempts: settings.max_attempts.get(),
         on_dead: settings.on_dead,

@@ -74,7 +74,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// The rules by which a delivery is judged.
 #[derive(Debug)]
-pub(crate) struct Judge {
+pub(crate) struct RetryRules {
     pub(crate) policy: Box<dyn RetryPolicy>,
     pub(crate) max_attempts: u32,
     pub(crate) on_dead: OnDead,
@@ -92,7 +92,7 @@ pub(crate) struct Delivered<'a> {
     pub(crate) jitter: f64,
 }
 
-impl Judge {
+impl RetryRules {
     pub(crate) fn judge(&self, delivered: &Delivered<'_>) -> Verdict {
         let Err(failure) = delivered.outcome else {
             return match self.on_done {
@@ -134,7 +134,7 @@ mod tests {
     use crate::verdict::Failure;
 
     fn judge(outcome: Result<(), Failure>, attempts: u32, on_dead: OnDead) -> Verdict {
-        let judge = Judge {
+        let judge = RetryRules {
             policy: Box::new(Backoff::default()),
             max_attempts: 10,
             on_dead,
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_panics_is_replaced_by_the_usual_one() {
-        let judge = Judge {
+        let judge = RetryRules {
             policy: Box::new(Broken),
             max_attempts: 10,
             on_dead: OnDead::Hold,

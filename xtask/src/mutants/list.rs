@@ -54,12 +54,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "settle-before-deliver",
         what: "an event is settled while its listener still works on it",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/deliver.rs",
-            from: "let outcome = self.listener.hear(self.cx.clone(), self.courier.listeners.rules()).await;",
+            file: "crates/pillarbox/src/relay/dispatch/deliverer.rs",
+            from: "let outcome =
+                self.listener.call(self.cx.clone(), self.deliverer.listeners.rules()).await;",
             to: "let late = Arc::clone(&self);
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                late.listener.hear(late.cx.clone(), late.courier.listeners.rules()).await.ok();
+                late.listener.call(late.cx.clone(), late.deliverer.listeners.rules()).await.ok();
             });
             let outcome: layer::Outcome = Ok(());",
         }],
@@ -79,7 +80,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "two-of-a-key-at-once",
         what: "the next event of a key starts beside the one before",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/lane.rs",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/key_queue.rs",
             from: "if self.busy.is_some() || self.parked.is_some() {",
             to: "if self.parked.is_some() {",
         }],
@@ -105,7 +106,7 @@ where ctid = any(array(
         name: "rows-of-dead-writers",
         what: "a hot row whose writer died is never taken over",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/hot.rs",
+            file: "crates/pillarbox/src/relay/fetch/local_events.rs",
             from: "if self.hot.reclaim.is_some() || self.hot.lapsed.is_empty() {",
             to: "if self.hot.reclaim.is_some() || self.hot.lapsed.len() < usize::MAX {",
         }],
@@ -164,7 +165,7 @@ where ctid = any(array(
         }",
             },
             Edit {
-                file: "crates/pillarbox/src/hot.rs",
+                file: "crates/pillarbox/src/local_queue.rs",
                 from: "Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX >> 3))",
                 to: "Semaphore::new(usize::from(most > 0))",
             },
@@ -199,9 +200,9 @@ where ctid = any(array(
         name: "hand-over-at-once",
         what: "a shard is given back while events of it are in delivery",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/drain.rs",
-            from: "self.hand.of_shard(**shard) == 0;",
-            to: "self.hand.of_shard(**shard) < u32::MAX;",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/drain.rs",
+            from: "self.in_flight.of_shard(**shard) == 0;",
+            to: "self.in_flight.of_shard(**shard) < u32::MAX;",
         }],
         catch: Catch::Tests("memory::share"),
     },
@@ -239,31 +240,31 @@ where ctid = any(array(
         name: "rows-behind-a-waiting-one-start",
         what: "a row starts although an older one of its key waits",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/take.rs",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/intake.rs",
             from: "Predecessor::Waiting => return Taken::Waits,",
             to: "Predecessor::Waiting => {}",
         }],
-        catch: Catch::Tests("board::tests::under_any_schedule"),
+        catch: Catch::Tests("shard_queues::tests::under_any_schedule"),
     },
     Mutant {
         name: "a-read-under-way-lets-a-key-go-on",
         what: "an event was put off, and a read that began before starts the next one of its key",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/turn.rs",
-            from: "if !self.read_under_way {\n            return self.close(&lane_key);",
-            to: "if self.hand.len() < usize::MAX {\n            return self.close(&lane_key);",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/outcome.rs",
+            from: "if !self.read_under_way {\n            return self.close(&shard_key);",
+            to: "if self.in_flight.len() < usize::MAX {\n            return self.close(&shard_key);",
         }],
-        catch: Catch::Tests("board::tests::under_any_schedule"),
+        catch: Catch::Tests("shard_queues::tests::under_any_schedule"),
     },
     Mutant {
         name: "nobody-looks-below-the-base",
         what: "the tail of a key that an operator lets go on is never read",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board.rs",
-            from: "self.below.iter_mut().for_each(Below::want);\n        if self.more",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues.rs",
+            from: "self.below.iter_mut().for_each(HeadScan::want);\n        if self.more",
             to: "if self.more",
         }],
-        catch: Catch::Tests("board::tests::"),
+        catch: Catch::Tests("shard_queues::tests::"),
     },
     Mutant {
         name: "due-rows-stay-waiting",
@@ -279,9 +280,9 @@ where ctid = any(array(
         name: "watermark",
         what: "reads begin above what was seen",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/floor.rs",
-            from: "return Begin { floor: crowd, crowd, wish: Some(self.wishes) };",
-            to: "return Begin { floor: crowd.max(self.newest), crowd, wish: Some(self.wishes) };",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/cursor.rs",
+            from: "return ReadStart { floor: crowd, crowd, wish: Some(self.wishes) };",
+            to: "return ReadStart { floor: crowd.max(self.newest), crowd, wish: Some(self.wishes) };",
         }],
         catch: Catch::Tests("postgres::read::a_commit_that_comes_late"),
     },
@@ -289,7 +290,7 @@ where ctid = any(array(
         name: "suspects-go-uncounted",
         what: "with row claims, an event that kills relays is not counted",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/rows/line.rs",
+            file: "crates/pillarbox/src/relay/fetch/rows/ready_rows.rs",
             from: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed)",
             to: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed && row.attempts == u32::MAX)",
         }],

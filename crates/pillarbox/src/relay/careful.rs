@@ -6,16 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::SECOND;
-use super::board::Ticket;
-use super::deliver::Outcome;
-use super::engine::Engine;
-use super::job::Job;
-use super::suspects::{self, Counted, Counting, Fate, Suspect};
-use super::work::Progress;
 use crate::clock::instant;
 use crate::error::Result;
 use crate::id::{Epoch, ShardId};
+use crate::relay::SECOND;
+use crate::relay::dispatch::crash_guard::{self, Action, Counted, CrashGuard, Suspect};
+use crate::relay::dispatch::deliverer::Outcome;
+use crate::relay::dispatch::dispatched::Dispatched;
+use crate::relay::engine::Engine;
+use crate::relay::fetch::shard_queues::RowKey;
+use crate::relay::work::Progress;
 use crate::store::{Pending, RowLease};
 use crate::telemetry::{Component, RelayEvent};
 
@@ -28,7 +28,7 @@ pub(super) struct Careful {
     left: BTreeMap<ShardId, u32>,
     /// How many more are, of all these shards together.
     more: u32,
-    pub(super) suspects: Counting<First>,
+    pub(super) suspects: CrashGuard<First>,
 }
 
 /// One of the first rows of a shard whose last owner died.
@@ -74,7 +74,7 @@ impl Engine {
         if self.careful.suspects.is_counting() {
             return false;
         }
-        let Some((row, epoch)) = self.board.next_start(&self.routes) else { return false };
+        let Some((row, epoch)) = self.queues.next_start(&self.routes) else { return false };
         if self.careful.takes(row.shard) {
             self.careful.suspects.push(First { row, epoch });
         } else {
@@ -89,7 +89,7 @@ impl Engine {
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
         let tasks = &mut self.work.tasks;
         self.careful.suspects.count(is_quiet, |asked| {
-            let count = async move { suspects::count(&*store, &asked, patience).await };
+            let count = async move { crash_guard::count(&*store, &asked, patience).await };
             tasks.spawn(async move { Progress::Counted(count.await) }).id()
         });
     }
@@ -101,36 +101,36 @@ impl Engine {
         }
         let max_crashes = self.settings.max_crashes.get();
         for (first, fate) in self.careful.suspects.counted(counted, max_crashes) {
-            let is_ours = self.board.holds(first.row.shard, first.epoch);
+            let is_ours = self.queues.holds(first.row.shard, first.epoch);
             match fate {
-                Fate::Begin if is_ours => {
-                    let job = Job::of(&first.row, first.epoch).suspect(true);
+                Action::Start if is_ours => {
+                    let job = Dispatched::of(&first.row, first.epoch).suspect(true);
                     self.start_job(job, first.row);
                 }
-                Fate::GiveUp(failure) if is_ours => {
-                    let job = Job::of(&first.row, first.epoch);
+                Action::GiveUp(failure) if is_ours => {
+                    let job = Dispatched::of(&first.row, first.epoch);
                     self.judge(job, Outcome::Judgeable(Err(failure.into())));
                 }
                 // It is locked, perhaps: to ask again at once would keep the others waiting.
-                Fate::PutBack if is_ours => {
+                Action::PutBack if is_ours => {
                     *self.careful.left.entry(first.row.shard).or_default() += 1;
-                    self.board.put_off(&Ticket::from(&first.row), instant() + SECOND);
+                    self.queues.put_off(&RowKey::from(&first.row), instant() + SECOND);
                 }
-                _ => self.board.put_back(&Ticket::from(&first.row)),
+                _ => self.queues.put_back(&RowKey::from(&first.row)),
             }
         }
     }
 
     /// Puts down what is not ours to start any more.
     pub(super) fn leave_careful(&mut self) {
-        let Self { careful, board, .. } = self;
+        let Self { careful, queues, .. } = self;
         careful.suspects.retain(|first| {
-            let stays = board.holds(first.row.shard, first.epoch);
+            let stays = queues.holds(first.row.shard, first.epoch);
             if !stays {
-                board.put_back(&Ticket::from(&first.row));
+                queues.put_back(&RowKey::from(&first.row));
             }
             stays
         });
-        careful.left.retain(|shard, _| board.works_on(*shard));
+        careful.left.retain(|shard, _| queues.works_on(*shard));
     }
 }

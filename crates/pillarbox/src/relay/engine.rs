@@ -8,26 +8,26 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::{Id, JoinError};
 use tokio::time::{Instant, sleep_until};
 
-use super::Settings;
-use super::ahead::Ahead;
-use super::board::Board;
-use super::careful::Careful;
-use super::crew::{Over, Parcel};
-use super::deliver::{Courier, Outcome, Under};
-use super::depth::Depths;
-use super::due::{self, DueRows};
-use super::hot::HotWork;
-use super::job::{Job, Judged};
-use super::lease::Tenure;
-use super::locked;
-use super::settle::{Answer, Batch, Settler};
-use super::stop::Ended;
-use super::work::{Progress, Work};
 use crate::clock::instant;
 use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Seq, jitter};
-use crate::retry::{Delivered, Judge};
+use crate::relay::Settings;
+use crate::relay::careful::Careful;
+use crate::relay::depth::Depths;
+use crate::relay::dispatch::deliverer::{Deliverer, LeaseKind, Outcome};
+use crate::relay::dispatch::dispatched::{Decision, Dispatched};
+use crate::relay::dispatch::prefetch::Prefetch;
+use crate::relay::dispatch::worker_pool::{Assignment, Finished};
+use crate::relay::fetch::due_rows::{self, DueRows};
+use crate::relay::fetch::local_events::HotWork;
+use crate::relay::fetch::shard_queues::ShardQueues;
+use crate::relay::ownership::Ownership;
+use crate::relay::settle::locked;
+use crate::relay::settle::{Answer, Batch, Settler};
+use crate::relay::stop::Ended;
+use crate::relay::work::{Progress, Work};
+use crate::retry::{Delivered, RetryRules};
 use crate::store::{Due, Pending, Settle, Store};
 use crate::telemetry::{Component, Observers, RelayEvent};
 use crate::verdict::Verdict;
@@ -36,13 +36,13 @@ use crate::wake::Wake;
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) store: Arc<dyn Store>,
-    pub(super) courier: Arc<Courier>,
-    pub(super) tenure: Arc<Tenure>,
-    pub(super) judge: Judge,
+    pub(super) deliverer: Arc<Deliverer>,
+    pub(super) ownership: Arc<Ownership>,
+    pub(super) judge: RetryRules,
     pub(super) settings: Settings,
     pub(super) wake: Wake,
-    pub(super) board: Board,
-    pub(super) routes: Ahead,
+    pub(super) queues: ShardQueues,
+    pub(super) routes: Prefetch,
     pub(super) work: Work,
     pub(super) hot: HotWork,
     pub(super) careful: Careful,
@@ -66,7 +66,7 @@ impl Engine {
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.hot.next() => self.take_in_mail(mail),
                 () = self.wake.wait() => self.wake(),
-                () = self.tenure.changed() => self.hold(),
+                () = self.ownership.changed() => self.hold(),
                 () = sleep_until(timer) => self.tick(),
             }
         }
@@ -80,36 +80,36 @@ impl Engine {
         self.start_hot_settle();
         self.start_reclaim();
         self.give_back();
-        let is_live = self.courier.is_live();
+        let is_live = self.deliverer.is_live();
         if is_live {
             self.start_deliveries();
         }
-        self.board.mind_slow_routes(instant());
+        self.queues.mind_slow_routes(instant());
         if is_live {
             self.start_count();
             self.start_read();
             self.start_look();
         }
-        self.depths.tell(self.hot.depth() + self.board.hot_depth(), self.board.cold_depth());
+        self.depths.tell(self.hot.depth() + self.queues.hot_depth(), self.queues.cold_depth());
         self.work.deliveries.go();
     }
 
     /// Something may have been committed.
     fn wake(&mut self) {
-        self.board.wake();
+        self.queues.wake();
         self.due.hint();
     }
 
     /// Makes waiting rows new that are due, if it is time to look for them.
     fn start_look(&mut self) {
-        if self.board.has_many_keys_to_read() {
+        if self.queues.has_many_keys_to_read() {
             return;
         }
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
-        let Self { due, tenure, work, .. } = self;
-        let shards = || tenure.shards().into_keys().collect();
+        let Self { due, ownership, work, .. } = self;
+        let shards = || ownership.shards().into_keys().collect();
         due.start(instant(), shards, |asked| {
-            let look = due::look(store, asked, patience);
+            let look = due_rows::look(store, asked, patience);
             work.tasks.spawn(async move { Progress::Looked(look.await) }).id()
         });
     }
@@ -117,22 +117,22 @@ impl Engine {
     fn looked(&mut self, due: Result<Due>) {
         self.due.ended(&due, instant());
         match due {
-            Ok(due) => self.board.promoted(due.rows),
+            Ok(due) => self.queues.promoted(due.rows),
             Err(error) => self.observers.on_event(&RelayEvent::failed(Component::Read, &error)),
         }
     }
 
     fn tick(&mut self) {
         let now = instant();
-        self.board.tick(now);
+        self.queues.tick(now);
         if self.work.next_poll <= now {
             self.work.next_poll = now + self.settings.poll.mul_f64(jitter());
-            self.board.wake();
+            self.queues.wake();
         }
         if self.work.next_sweep <= now {
             self.work.next_sweep = now + self.settings.sweep;
-            self.board.withdraw_overdue(now);
-            self.board.sweep();
+            self.queues.withdraw_overdue(now);
+            self.queues.sweep();
             self.try_refused_again(now);
         }
         self.ask_for_locked(now);
@@ -147,10 +147,10 @@ impl Engine {
 
     fn next_timer(&self) -> Instant {
         let timers = [
-            self.board.next_due(),
+            self.queues.next_due(),
             self.work.read_pause,
             self.work.locked.next_timer(),
-            self.due.next_timer().filter(|_| !self.board.has_many_keys_to_read()),
+            self.due.next_timer().filter(|_| !self.queues.has_many_keys_to_read()),
         ];
         let polls = self.work.next_poll.min(self.work.next_sweep);
         timers.into_iter().flatten().fold(polls, Instant::min)
@@ -182,20 +182,20 @@ impl Engine {
     }
 
     pub(super) fn start(&mut self, row: Pending, epoch: Epoch) {
-        let job = Job::of(&row, epoch);
+        let job = Dispatched::of(&row, epoch);
         self.start_job(job, row);
     }
 
-    pub(super) fn start_job(&mut self, job: Job, row: Pending) {
+    pub(super) fn start_job(&mut self, job: Dispatched, row: Pending) {
         let Pending { shard, attempts, content, .. } = row;
-        let under = Under::Shard(shard, job.epoch);
-        let parcel = Parcel { route: job.route_id, under, attempts, content };
-        self.begin(job, parcel);
+        let under = LeaseKind::Shard(shard, job.epoch);
+        let assignment = Assignment { route: job.route_id, under, attempts, content };
+        self.begin(job, assignment);
     }
 
-    pub(super) fn begin(&mut self, job: Job, parcel: Parcel) {
+    pub(super) fn begin(&mut self, job: Dispatched, assignment: Assignment) {
         self.routes.started(job.route_id);
-        self.work.deliveries.start(job, parcel);
+        self.work.deliveries.start(job, assignment);
     }
 
     /// Whatever gathered while the last settle was under way goes in one call.
@@ -204,8 +204,8 @@ impl Engine {
             return;
         }
         self.work.settling = self.work.judged.take(instant());
-        let settlements = self.work.settling.iter().map(Judged::settlement).collect();
-        let settle = Settle { owner: self.tenure.owner.clone(), settlements };
+        let settlements = self.work.settling.iter().map(Decision::settlement).collect();
+        let settle = Settle { owner: self.ownership.owner.clone(), settlements };
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
         let observers = self.observers.clone();
         let task = self.work.tasks.spawn(async move {
@@ -238,7 +238,7 @@ impl Engine {
     }
 
     /// Keeps a verdict until its row is free.
-    pub(super) fn set_aside(&mut self, judged: Judged) {
+    pub(super) fn set_aside(&mut self, judged: Decision) {
         let (seq, event_id) = (judged.job.ticket.seq, judged.job.event_id());
         self.observers.on_event(&RelayEvent::RowLocked { seq, event_id });
         self.work.locked.push(judged, instant());
@@ -260,7 +260,7 @@ impl Engine {
             Ok((_, Progress::StillLocked(still))) => self.still_locked(still),
             Ok((id, Progress::Reclaimed(rows))) => {
                 self.hot.reclaim_ended(id);
-                self.board.reclaimed(rows);
+                self.queues.reclaimed(rows);
             }
             Ok((_, Progress::Counted(counted))) => self.counted(counted),
             Err(panic) => self.panicked(&panic),
@@ -296,13 +296,13 @@ impl Engine {
     }
 
     fn take_in_deliveries(&mut self) {
-        for (job, Over { outcome, at_once }) in self.work.deliveries.take_finished() {
+        for (job, Finished { outcome, at_once }) in self.work.deliveries.take_finished() {
             self.routes.ended(job.route_id, at_once);
             self.judge(job, outcome);
         }
     }
 
-    pub(super) fn judge(&mut self, job: Job, outcome: Outcome) {
+    pub(super) fn judge(&mut self, job: Dispatched, outcome: Outcome) {
         crash_point!("judge");
         if matches!(outcome, Outcome::TooLate) {
             self.observers.on_event(&RelayEvent::NotStarted { event_id: job.event_id() });
@@ -311,7 +311,7 @@ impl Engine {
             if job.is_hot {
                 return self.hot_too_late(&job);
             }
-            self.board.put_back(&job.ticket);
+            self.queues.put_back(&job.ticket);
             return;
         };
         let verdict = self.judge.judge(&Delivered {
@@ -320,26 +320,26 @@ impl Engine {
             outcome: outcome.as_ref().copied(),
             jitter: jitter(),
         });
-        self.observers.on_event(&job.relay_event(&verdict, &*self.courier.clock));
+        self.observers.on_event(&job.relay_event(&verdict, &*self.deliverer.clock));
         if job.is_hot {
-            return self.hot_judged(Judged { job, verdict });
+            return self.hot_judged(Decision { job, verdict });
         }
-        self.board.judged(&job.ticket, &verdict);
-        self.work.judged.extend([Judged { job, verdict }], instant());
+        self.queues.judged(&job.ticket, &verdict);
+        self.work.judged.extend([Decision { job, verdict }], instant());
     }
 
     fn settled(&mut self, answer: &Answer) {
         crash_point!("settle.taken");
-        let held = self.tenure.shards();
+        let held = self.ownership.shards();
         for judged in std::mem::take(&mut self.work.settling) {
-            let Judged { job, verdict } = &judged;
+            let Decision { job, verdict } = &judged;
             let (seq, shard) = (job.ticket.seq, job.ticket.shard);
             if answer.failed.contains(&seq) {
                 self.work.refused.push(judged);
             } else if answer.locked.contains(&seq) {
                 self.set_aside(judged);
             } else if answer.applied.contains(&seq) && held.get(&shard) == Some(&job.epoch) {
-                self.board.settled(&job.ticket, verdict);
+                self.queues.settled(&job.ticket, verdict);
                 self.note_wait(verdict);
             } else {
                 self.overtaken(&judged, answer);
@@ -355,13 +355,13 @@ impl Engine {
         }
     }
 
-    fn overtaken(&mut self, Judged { job, verdict }: &Judged, answer: &Answer) {
+    fn overtaken(&mut self, Decision { job, verdict }: &Decision, answer: &Answer) {
         if answer.refused.contains(&job.ticket.shard) {
-            self.tenure.drop_shard(job.ticket.shard, job.epoch);
+            self.ownership.drop_shard(job.ticket.shard, job.epoch);
         }
         if !answer.applied.contains(&job.ticket.seq) {
             self.observers.on_event(&RelayEvent::Fenced { event_id: job.event_id() });
         }
-        self.board.overtaken(&job.ticket, verdict);
+        self.queues.overtaken(&job.ticket, verdict);
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::pause::Pauses;
-use super::started::Started;
-use super::stop::StopSummary;
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::listener::Pattern;
+use crate::relay::dispatch::pause::Pauses;
+use crate::relay::running::Started;
+use crate::relay::stop::StopSummary;
 use crate::wake::Wake;
 
 /// A relay that runs in the background.

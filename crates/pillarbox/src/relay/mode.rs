@@ -1,8 +1,8 @@
 //! The mode: how a relay claims and orders rows, and whether its tables agree.
 
-use super::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Epoch;
+use crate::relay::Settings;
 use crate::store::{ClaimMode, DeliveryMode, OutboxConfig, Store};
 
 /// The tables as this relay means to work on them; entering as an owner refuses what they are not

@@ -3,13 +3,9 @@
 //! Any relay takes any due row, under a lease on the row itself. What waits here for a worker could
 //! be another relay's, so little does, and not for long.
 
-mod appetite;
 mod careful;
 mod claim;
-mod line;
-mod look;
 mod stop;
-mod tenure;
 mod write;
 
 use std::{sync::Arc, time::Duration};
@@ -17,29 +13,29 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use self::appetite::Appetite;
-use self::line::{Line, UnderWay, Waiting};
-use self::look::Look;
-pub(super) use self::tenure::RowTenure;
-use self::write::{Decided, Renewed, Writes};
-use super::crew::{Crew, Over, Parcel};
-use super::deliver::{Courier, Outcome, Under};
-use super::depth::Depths;
-use super::due::{self, DueRows};
-use super::job::Judged;
-use super::lease::Tenure;
-use super::memory::{Memory, Pace};
-use super::routes::Routes;
-use super::settle::Answer;
-use super::stop::Ended;
-use super::suspects::{Counted, Counting};
-use super::{SECOND, Settings};
 use crate::clock::{Deadline, instant};
 use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, jitter};
 use crate::local_queue::{LocalQueue, LocalReceiver, Message};
-use crate::retry::{Delivered, Judge};
+use crate::relay::depth::Depths;
+use crate::relay::dispatch::crash_guard::{Counted, CrashGuard};
+use crate::relay::dispatch::deliverer::{Deliverer, LeaseKind, Outcome};
+use crate::relay::dispatch::dispatched::Decision;
+use crate::relay::dispatch::fair_share::FairShare;
+use crate::relay::dispatch::worker_pool::{Assignment, Finished, WorkerPool};
+use crate::relay::fetch::due_rows::{self, DueRows};
+use crate::relay::fetch::memory::{Memory, PageSize};
+use crate::relay::fetch::rows::claim_size::ClaimSize;
+use crate::relay::fetch::rows::poll_timer::PollTimer;
+use crate::relay::fetch::rows::ready_rows::{ReadyRows, UnderWay, Waiting};
+pub(super) use crate::relay::fetch::rows::row_lease::RowLeaseGuard;
+use crate::relay::ownership::Ownership;
+use crate::relay::rows::write::{Decided, Renewed, Writes};
+use crate::relay::settle::Answer;
+use crate::relay::stop::Ended;
+use crate::relay::{SECOND, Settings};
+use crate::retry::{Delivered, RetryRules};
 use crate::store::{Budget, Claim, Due, Order, OutboxConfig, Pending, Store};
 use crate::telemetry::{Component, Observers, RelayEvent};
 use crate::wake::Wake;
@@ -50,9 +46,9 @@ const PATIENCE: Duration = SECOND;
 #[derive(Debug)]
 pub(super) struct RowEngine {
     pub(super) store: Arc<dyn Store>,
-    pub(super) courier: Arc<Courier>,
-    pub(super) tenure: Arc<Tenure>,
-    pub(super) judge: Judge,
+    pub(super) deliverer: Arc<Deliverer>,
+    pub(super) ownership: Arc<Ownership>,
+    pub(super) judge: RetryRules,
     pub(super) settings: Settings,
     pub(super) wake: Wake,
     pub(super) lane: LocalQueue,
@@ -66,20 +62,20 @@ pub(super) struct RowEngine {
 #[derive(Debug)]
 pub(super) struct RowWork {
     tasks: JoinSet<Progress>,
-    line: Line,
+    line: ReadyRows,
     /// Rows that a relay may have died of.
-    suspects: Counting<Waiting>,
-    deliveries: Crew<UnderWay>,
+    suspects: CrashGuard<Waiting>,
+    deliveries: WorkerPool<UnderWay>,
     writes: Writes,
     /// Where the next claim begins.
     claim: Claim,
     claiming: Option<Id>,
-    look: Look,
+    look: PollTimer,
     due: DueRows,
     /// Payloads and headers of claimed rows.
     memory: Memory,
-    pace: Pace,
-    appetite: Appetite,
+    pace: PageSize,
+    appetite: ClaimSize,
     all_shards: usize,
     /// Nothing more is started.
     is_stopping: bool,
@@ -101,8 +97,8 @@ enum Progress {
 
 impl RowWork {
     pub(super) fn new(
-        courier: Arc<Courier>,
-        tenure: &Tenure,
+        deliverer: Arc<Deliverer>,
+        ownership: &Ownership,
         layout: OutboxConfig,
         settings: &Settings,
     ) -> Self {
@@ -115,7 +111,7 @@ impl RowWork {
         let first = by_chance(count).min(shards.len());
         shards.rotate_left(first);
         let claim = Claim {
-            owner: tenure.owner.clone(),
+            owner: ownership.owner.clone(),
             length: settings.lease,
             shards,
             after: None,
@@ -125,17 +121,17 @@ impl RowWork {
         };
         Self {
             tasks: JoinSet::new(),
-            line: Line::default(),
-            suspects: Counting::default(),
-            deliveries: Crew::new(courier, Routes::new(workers as usize, false)),
+            line: ReadyRows::default(),
+            suspects: CrashGuard::default(),
+            deliveries: WorkerPool::new(deliverer, FairShare::new(workers as usize, false)),
             writes: Writes::new(now + settings.lease / 3),
             claim,
             claiming: None,
-            look: Look::new(settings.poll, now),
+            look: PollTimer::new(settings.poll, now),
             due: DueRows::new(settings.poll, now),
             memory: Memory::default(),
-            pace: Pace::new(batch),
-            appetite: Appetite::new(workers, batch.min(settings.max_unsettled.get()), now),
+            pace: PageSize::new(batch),
+            appetite: ClaimSize::new(workers, batch.min(settings.max_unsettled.get()), now),
             all_shards: usize::from(count),
             is_stopping: false,
         }
@@ -165,7 +161,7 @@ impl RowEngine {
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.events.next() => self.take_hot(mail),
                 () = self.wake.wait() => self.wake(),
-                () = self.tenure.changed() => self.share(),
+                () = self.ownership.changed() => self.share(),
                 () = sleep_until(timer) => self.tick(),
             }
         }
@@ -176,7 +172,7 @@ impl RowEngine {
     fn advance(&mut self) {
         self.take_in_deliveries();
         self.start_writes();
-        if self.courier.is_live() {
+        if self.deliverer.is_live() {
             self.start_deliveries();
             self.start_count();
             self.start_look();
@@ -200,7 +196,7 @@ impl RowEngine {
             instant(),
             || claim.shards.clone(),
             |asked| {
-                let look = due::look(store, asked, patience);
+                let look = due_rows::look(store, asked, patience);
                 tasks.spawn(async move { Progress::Looked(look.await) }).id()
             },
         );
@@ -218,16 +214,16 @@ impl RowEngine {
     /// Shards mean nothing for a delivery here. They say who leads the maintenance, and the highest are
     /// given away first, so that the lead stays where it is.
     fn share(&mut self) {
-        let held = self.tenure.shards();
+        let held = self.ownership.shards();
         let mut given = Vec::new();
-        self.tenure.drain(|count| {
+        self.ownership.drain(|count| {
             given.extend(held.keys().rev().take(count).copied());
             given.clone()
         });
         if !given.is_empty() {
-            self.tenure.drained(&given);
+            self.ownership.drained(&given);
         }
-        self.wake.alone(self.tenure.shards().len() == self.work.all_shards);
+        self.wake.alone(self.ownership.shards().len() == self.work.all_shards);
     }
 
     fn tick(&mut self) {
@@ -264,7 +260,7 @@ impl RowEngine {
 
     fn wait(&mut self, waiting: Waiting) {
         if self.work.is_stopping {
-            return self.work.writes.give_back([waiting.tenure.row]);
+            return self.work.writes.give_back([waiting.guard.row]);
         }
         self.work.line.push(waiting);
     }
@@ -289,9 +285,9 @@ impl RowEngine {
         }
         let (under_way, content) = waiting.start();
         let (under, attempts) =
-            (Under::Claim(Arc::clone(&under_way.tenure)), under_way.job.attempts);
+            (LeaseKind::Claim(Arc::clone(&under_way.guard)), under_way.job.attempts);
         let route = under_way.job.route_id;
-        self.work.deliveries.start(under_way, Parcel { route, under, attempts, content });
+        self.work.deliveries.start(under_way, Assignment { route, under, attempts, content });
     }
 
     fn take_in_all(&mut self, first: Result<(Id, Progress), JoinError>) {
@@ -319,7 +315,7 @@ impl RowEngine {
         let text = format!("the store panicked, asking it again: {panic}");
         let error = Error::new(ErrorKind::Unavailable, text);
         if self.work.claiming == Some(panic.id()) {
-            let until = Deadline::after(&*self.courier.clock, Duration::ZERO);
+            let until = Deadline::after(&*self.deliverer.clock, Duration::ZERO);
             return self.claimed(until, Err(error));
         }
         if self.work.due.is_looked_by(panic.id()) {
@@ -333,19 +329,19 @@ impl RowEngine {
     }
 
     fn take_in_deliveries(&mut self) {
-        for (under_way, Over { outcome, .. }) in self.work.deliveries.take_finished() {
+        for (under_way, Finished { outcome, .. }) in self.work.deliveries.take_finished() {
             self.work.appetite.delivered();
             self.judge(under_way, outcome);
         }
     }
 
-    fn judge(&mut self, UnderWay { job, tenure, room, .. }: UnderWay, outcome: Outcome) {
+    fn judge(&mut self, UnderWay { job, guard, room, .. }: UnderWay, outcome: Outcome) {
         crash_point!("judge");
         if matches!(outcome, Outcome::TooLate) {
             self.observers.on_event(&RelayEvent::NotStarted { event_id: job.event_id() });
         }
         let Outcome::Judgeable(outcome) = job.judged(outcome) else {
-            return self.work.writes.give_back([tenure.row]);
+            return self.work.writes.give_back([guard.row]);
         };
         let verdict = self.judge.judge(&Delivered {
             attempts: job.attempts,
@@ -354,8 +350,8 @@ impl RowEngine {
             outcome: outcome.as_ref().copied(),
             jitter: jitter(),
         });
-        self.observers.on_event(&job.relay_event(&verdict, &*self.courier.clock));
-        self.work.writes.decided(Decided { judged: Judged { job, verdict }, tenure, _room: room });
+        self.observers.on_event(&job.relay_event(&verdict, &*self.deliverer.clock));
+        self.work.writes.decided(Decided { judged: Decision { job, verdict }, guard, _room: room });
     }
 }
 

@@ -4,14 +4,15 @@
 //! Rows that another transaction has locked are set aside, so that the others go on. A batch that
 //! is refused, or runs out of time again and again, is split.
 
+pub(crate) mod locked;
+
 use std::time::Duration;
 
-use super::locked;
-use super::number::NumberSet;
 use crate::clock::instant;
 use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId};
+use crate::relay::number_map::NumberSet;
 use crate::store::{RowLease, Settle, SettleRows, Settled, Store};
 use crate::telemetry::{Component, Observers, RelayEvent};
 
@@ -24,20 +25,20 @@ const BUSY_TRIES: u32 = 3;
 
 /// What became of a batch of verdicts.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Written.
-    pub(super) applied: NumberSet<Seq>,
+    pub(crate) applied: NumberSet<Seq>,
     /// Shards that are not held any more.
-    pub(super) refused: NumberSet<ShardId>,
+    pub(crate) refused: NumberSet<ShardId>,
     /// Not written, for another transaction has the row locked.
-    pub(super) locked: NumberSet<Seq>,
+    pub(crate) locked: NumberSet<Seq>,
     /// Refused by the database for a reason that trying again does not change.
-    pub(super) failed: NumberSet<Seq>,
+    pub(crate) failed: NumberSet<Seq>,
 }
 
 /// Verdicts to write together.
 #[derive(Debug)]
-pub(super) enum Batch {
+pub(crate) enum Batch {
     /// Fenced by the leases of their shards.
     Shards(Settle),
     /// Fenced by the leases of their rows, which were claimed.
@@ -114,11 +115,11 @@ fn second_half(settle: &mut SettleRows, half: usize) -> SettleRows {
 }
 
 /// Writes verdicts, for as long as it takes.
-pub(super) struct Settler<'a> {
-    pub(super) store: &'a dyn Store,
+pub(crate) struct Settler<'a> {
+    pub(crate) store: &'a dyn Store,
     /// How long to wait for one answer.
-    pub(super) patience: Duration,
-    pub(super) observers: &'a Observers,
+    pub(crate) patience: Duration,
+    pub(crate) observers: &'a Observers,
 }
 
 /// Why a batch was not written.
@@ -131,7 +132,7 @@ enum Stuck {
 
 impl Settler<'_> {
     /// Writes all verdicts that can be written, and says what became of each.
-    pub(super) async fn settle(&self, batch: Batch) -> Answer {
+    pub(crate) async fn settle(&self, batch: Batch) -> Answer {
         let (mut answer, mut batches) = (Answer::default(), vec![batch]);
         while let Some(mut batch) = batches.pop() {
             if batch.len() == 0 {

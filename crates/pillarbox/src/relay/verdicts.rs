@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::job::Judged;
+use crate::relay::dispatch::dispatched::Decision;
 use crate::verdict::Verdict;
 
 /// How long failures wait for more of them. A retry comes later by as much, at most.
@@ -15,14 +15,14 @@ const GATHER: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
-    done: Vec<Judged>,
-    failed: Vec<Judged>,
+    done: Vec<Decision>,
+    failed: Vec<Decision>,
     /// Since when a failure has waited.
     since: Option<Instant>,
 }
 
 impl Verdicts {
-    pub(super) fn extend(&mut self, judged: impl IntoIterator<Item = Judged>, now: Instant) {
+    pub(super) fn extend(&mut self, judged: impl IntoIterator<Item = Decision>, now: Instant) {
         for judged in judged {
             if matches!(judged.verdict, Verdict::Done | Verdict::Delete) {
                 self.done.push(judged);
@@ -42,7 +42,7 @@ impl Verdicts {
     }
 
     /// What to write next.
-    pub(super) fn take(&mut self, now: Instant) -> Vec<Judged> {
+    pub(super) fn take(&mut self, now: Instant) -> Vec<Decision> {
         let is_time = self.since.is_some_and(|since| now >= since + GATHER);
         if is_time || self.done.is_empty() {
             self.since = None;
@@ -58,22 +58,22 @@ mod tests {
     use crate::clock::{Timestamp, instant};
     use crate::envelope::Envelope;
     use crate::id::{Seq, ShardId};
-    use crate::relay::job::Job;
+    use crate::relay::dispatch::dispatched::Dispatched;
     use crate::tx::Place;
     use crate::verdict::ErrorText;
 
-    fn judged(verdict: Verdict) -> Judged {
+    fn judged(verdict: Verdict) -> Decision {
         let envelope = Envelope::json("test.step", &1).unwrap();
         let occurred_at = Timestamp::from_unix_micros(0);
         let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
-        Judged { job: Job::of_hot(&envelope, place), verdict }
+        Decision { job: Dispatched::of_hot(&envelope, place), verdict }
     }
 
-    fn failed() -> Judged {
+    fn failed() -> Decision {
         judged(Verdict::Retry { delay: Duration::ZERO, error: ErrorText::new("no") })
     }
 
-    fn done() -> Judged {
+    fn done() -> Decision {
         judged(Verdict::Delete)
     }
 
@@ -85,7 +85,7 @@ mod tests {
 
         verdicts.extend([done()], now);
         let next = verdicts.take(now + GATHER);
-        assert!(matches!(next[..], [Judged { verdict: Verdict::Retry { .. }, .. }]), "{next:?}");
+        assert!(matches!(next[..], [Decision { verdict: Verdict::Retry { .. }, .. }]), "{next:?}");
         assert_eq!(verdicts.len(), 1);
     }
 

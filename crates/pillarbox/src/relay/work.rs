@@ -5,35 +5,35 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-use super::board::Wanted;
-use super::crew::Crew;
-use super::deliver::Courier;
-use super::job::{Job, Judged};
-use super::locked::Locked;
-use super::read::Page;
-use super::routes::Routes;
-use super::settle::Answer;
-use super::suspects::Counted;
-use super::verdicts::Verdicts;
 use crate::clock::instant;
 use crate::error::Result;
 use crate::id::Seq;
+use crate::relay::dispatch::crash_guard::Counted;
+use crate::relay::dispatch::deliverer::Deliverer;
+use crate::relay::dispatch::dispatched::{Decision, Dispatched};
+use crate::relay::dispatch::fair_share::FairShare;
+use crate::relay::dispatch::worker_pool::WorkerPool;
+use crate::relay::fetch::shard_queues::Wanted;
+use crate::relay::fetch::shard_reader::Page;
+use crate::relay::settle::Answer;
+use crate::relay::settle::locked::Locked;
+use crate::relay::verdicts::Verdicts;
 use crate::store::Due;
 
 /// What is under way.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) tasks: JoinSet<Progress>,
-    pub(super) deliveries: Crew<Job>,
-    /// Judged, and not yet handed to a settle.
+    pub(super) deliveries: WorkerPool<Dispatched>,
+    /// Decision, and not yet handed to a settle.
     pub(super) judged: Verdicts,
     /// In a settle that has not been answered.
-    pub(super) settling: Vec<Judged>,
+    pub(super) settling: Vec<Decision>,
     pub(super) settle: Option<Id>,
     /// Verdicts that the database refuses to write, to be tried again now and then.
-    pub(super) refused: Vec<Judged>,
+    pub(super) refused: Vec<Decision>,
     /// Verdicts on rows that other transactions have locked.
-    pub(super) locked: Locked<Judged>,
+    pub(super) locked: Locked<Decision>,
     /// The read under way, kept here so that a panic cannot take it along.
     pub(super) reading: Option<(Id, Wanted)>,
     pub(super) next_poll: Instant,
@@ -59,10 +59,10 @@ pub(super) enum Progress {
 }
 
 impl Work {
-    pub(super) fn new(courier: Arc<Courier>, routes: Routes) -> Self {
+    pub(super) fn new(deliverer: Arc<Deliverer>, routes: FairShare) -> Self {
         Self {
             tasks: JoinSet::new(),
-            deliveries: Crew::new(courier, routes),
+            deliveries: WorkerPool::new(deliverer, routes),
             judged: Verdicts::default(),
             settling: Vec::new(),
             settle: None,

@@ -2,10 +2,10 @@
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::Engine;
 use crate::clock::instant;
 use crate::crash_point::crash_point;
-use crate::relay::hot::LOOK;
+use crate::relay::engine::Engine;
+use crate::relay::fetch::local_events::LOOK;
 use crate::relay::stop::{Ended, StopDeadlines, Unfinished};
 
 impl Engine {
@@ -21,28 +21,28 @@ impl Engine {
     /// Returns the shards that may have more of it.
     async fn deliver_due(&mut self, until: Instant) -> Unfinished {
         self.hot.close();
-        self.tenure.stop_taking();
+        self.ownership.stop_taking();
         self.hold();
         self.due.look_last(instant());
-        self.board.begin_last_pass();
+        self.queues.begin_last_pass();
         loop {
             self.advance();
             // Without a lease nothing may start, and who has the shards next delivers it.
-            if !self.courier.is_live() {
+            if !self.deliverer.is_live() {
                 return None;
             }
             if !self.has_due_events() {
                 return Some(Vec::new());
             }
             if instant() >= until {
-                return Some(self.tenure.shards().into_keys().collect());
+                return Some(self.ownership.shards().into_keys().collect());
             }
             let timer = self.next_timer().min(until);
             tokio::select! {
                 () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.hot.next() => self.take_in_mail(mail),
-                () = self.tenure.changed() => self.hold(),
+                () = self.ownership.changed() => self.hold(),
                 () = sleep(LOOK), if self.hot.is_awaited() => {}
                 () = sleep_until(timer) => self.tick(),
             }
@@ -56,14 +56,14 @@ impl Engine {
             || self.work.deliveries.has_waiting()
             || self.careful.suspects.iter().next().is_some()
             || self.due.is_looking()
-            || self.board.has_due_rows()
+            || self.queues.has_due_rows()
     }
 
     /// Finishes deliveries that have started, writes their verdicts and gives the shards back.
     /// Returns how many deliveries were abandoned.
     async fn finish(mut self, until: Instant) -> usize {
         self.hot.stop();
-        self.tenure.leave();
+        self.ownership.leave();
         self.hold();
         self.wake.alone(false);
         self.recall(|_| true);

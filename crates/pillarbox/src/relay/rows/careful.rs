@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
-use super::line::Waiting;
-use super::{Progress, RowEngine, RowWork};
 use crate::clock::instant;
 use crate::error::Result;
-use crate::relay::deliver::Outcome;
-use crate::relay::suspects::{self, Counted, Fate, Suspect};
+use crate::relay::dispatch::crash_guard::{self, Action, Counted, Suspect};
+use crate::relay::dispatch::deliverer::Outcome;
+use crate::relay::fetch::rows::ready_rows::Waiting;
+use crate::relay::rows::{Progress, RowEngine, RowWork};
 use crate::store::RowLease;
 use crate::telemetry::{Component, RelayEvent};
 
 impl Suspect for Waiting {
     fn row(&self) -> RowLease {
-        self.tenure.row
+        self.guard.row
     }
 }
 
@@ -31,7 +31,7 @@ impl RowEngine {
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
         let tasks = &mut self.work.tasks;
         self.work.suspects.count(is_quiet, |asked| {
-            let count = async move { suspects::count(&*store, &asked, patience).await };
+            let count = async move { crash_guard::count(&*store, &asked, patience).await };
             tasks.spawn(async move { Progress::Counted(count.await) }).id()
         });
     }
@@ -46,12 +46,12 @@ impl RowEngine {
         let max_crashes = self.settings.max_crashes.get();
         for (waiting, fate) in self.work.suspects.counted(counted, max_crashes) {
             match fate {
-                Fate::Begin if goes_on => self.start(waiting),
-                Fate::GiveUp(failure) if goes_on => {
+                Action::Start if goes_on => self.start(waiting),
+                Action::GiveUp(failure) if goes_on => {
                     let (under_way, _) = waiting.start();
                     self.judge(under_way, Outcome::Judgeable(Err(failure.into())));
                 }
-                _ => self.work.writes.give_back([waiting.tenure.row]),
+                _ => self.work.writes.give_back([waiting.guard.row]),
             }
         }
         if self.work.is_stopping {
@@ -64,7 +64,7 @@ impl RowEngine {
     pub(super) fn leave_suspects(&mut self) {
         let Self { work: RowWork { suspects, writes, .. }, .. } = self;
         suspects.retain(|waiting| {
-            writes.give_back([waiting.tenure.row]);
+            writes.give_back([waiting.guard.row]);
             false
         });
     }

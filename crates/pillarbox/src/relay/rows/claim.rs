@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::line::Waiting;
-use super::{Progress, RowEngine};
 use crate::clock::{Deadline, instant};
 use crate::crash_point::crash_point;
 use crate::error::Result;
-use crate::relay::memory::Limits;
-use crate::relay::read::no_answer;
+use crate::relay::fetch::memory::Limits;
+use crate::relay::fetch::rows::ready_rows::Waiting;
+use crate::relay::fetch::shard_reader::no_answer;
+use crate::relay::rows::{Progress, RowEngine};
 use crate::store::{Content, Pending, RowLease};
 use crate::telemetry::{Component, RelayEvent};
 
@@ -26,7 +26,7 @@ impl RowEngine {
         self.work.claim.budget.bytes = Limits::RELAY.budget(self.work.memory.bytes());
         let (store, claim) = (Arc::clone(&self.store), self.work.claim.clone());
         // Counted from before the request: the database can only count from later.
-        let until = Deadline::after(&*self.courier.clock, claim.length);
+        let until = Deadline::after(&*self.deliverer.clock, claim.length);
         let task = self.work.tasks.spawn(async move {
             let claiming = async {
                 crash_point!("claim.before"?);

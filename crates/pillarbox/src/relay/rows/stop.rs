@@ -3,11 +3,11 @@
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::RowEngine;
 use crate::clock::instant;
 use crate::crash_point::crash_point;
 use crate::local_queue::PendingWriters;
-use crate::relay::hot::LOOK;
+use crate::relay::fetch::local_events::LOOK;
+use crate::relay::rows::RowEngine;
 use crate::relay::stop::{Ended, StopDeadlines, Unfinished};
 
 impl RowEngine {
@@ -23,13 +23,13 @@ impl RowEngine {
     /// Delivers what the local queue has accepted, and claims until nothing is due. Returns the
     /// shards that may have more of it.
     async fn deliver_due(&mut self, writers: &PendingWriters, until: Instant) -> Unfinished {
-        self.tenure.stop_taking();
+        self.ownership.stop_taking();
         self.work.look.stop_polling();
         self.work.due.look_last(instant());
         loop {
             self.advance();
             // Without a lease nothing may start, and another relay delivers it.
-            if !self.courier.is_live() {
+            if !self.deliverer.is_live() {
                 return None;
             }
             if !self.has_due_events(writers) {
@@ -44,7 +44,7 @@ impl RowEngine {
                 () = self.work.deliveries.finished() => {}
                 Some(done) = self.work.tasks.join_next_with_id() => self.take_in_all(done),
                 Some(mail) = self.events.next() => self.take_hot(mail),
-                () = self.tenure.changed() => self.share(),
+                () = self.ownership.changed() => self.share(),
                 () = sleep(LOOK), if is_awaited => {}
                 () = sleep_until(timer) => self.tick(),
             }
@@ -59,7 +59,7 @@ impl RowEngine {
             || work.claiming.is_some()
             || work.look.is_due()
             || work.due.is_looking()
-            || work.line.tenures().next().is_some()
+            || work.line.guards().next().is_some()
             || work.suspects.iter().next().is_some()
             || writers.are_awaited(&self.events)
     }
@@ -72,7 +72,7 @@ impl RowEngine {
         self.work.writes.give_back(rows);
         self.leave_suspects();
         self.work.writes.try_refused_again();
-        self.tenure.leave();
+        self.ownership.leave();
         self.share();
         crash_point!("drain");
         loop {

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use tokio::task::Id;
 use tokio::time::Instant;
 
-use super::tenure::{self, RowTenure};
-use super::{Progress, RowEngine, RowWork};
 use crate::clock::{Deadline, instant};
 use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::Seq;
 use crate::local_queue::Permit;
-use crate::relay::job::Judged;
-use crate::relay::locked::{self, Locked, OnRow, without_locked};
-use crate::relay::number::NumberSet;
-use crate::relay::read::no_answer;
+use crate::relay::dispatch::dispatched::Decision;
+use crate::relay::fetch::rows::row_lease::{self, RowLeaseGuard};
+use crate::relay::fetch::shard_reader::no_answer;
+use crate::relay::number_map::NumberSet;
+use crate::relay::rows::{Progress, RowEngine, RowWork};
+use crate::relay::settle::locked::{self, Locked, OnRow, without_locked};
 use crate::relay::settle::{Answer, Batch, Settler};
 use crate::store::{RenewRows, RowLease, SettleRows, Store};
 use crate::telemetry::{Component, RelayEvent};
@@ -24,14 +24,14 @@ use crate::verdict::Verdict;
 /// A delivery that is over, and its row until the verdict is written.
 #[derive(Debug)]
 pub(super) struct Decided {
-    pub(super) judged: Judged,
-    pub(super) tenure: Arc<RowTenure>,
+    pub(super) judged: Decision,
+    pub(super) guard: Arc<RowLeaseGuard>,
     pub(super) _room: Option<Permit>,
 }
 
 impl OnRow for Decided {
     fn row(&self) -> RowLease {
-        self.tenure.row
+        self.guard.row
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Writes {
     locked: Locked<Decided>,
     giving: Vec<RowLease>,
     release: Option<Id>,
-    renewing: Vec<Arc<RowTenure>>,
+    renewing: Vec<Arc<RowLeaseGuard>>,
     renewal: Option<Id>,
     renew_at: Instant,
 }
@@ -150,7 +150,7 @@ impl RowEngine {
         }
         writes.settling = std::mem::take(&mut writes.decided);
         let verdicts = writes.settling.iter().map(|it| it.judged.row_verdict()).collect();
-        let settle = SettleRows { owner: self.tenure.owner.clone(), verdicts };
+        let settle = SettleRows { owner: self.ownership.owner.clone(), verdicts };
         let (store, patience) = (Arc::clone(&self.store), self.settings.lease);
         let observers = self.observers.clone();
         let task = self.work.tasks.spawn(async move {
@@ -174,7 +174,7 @@ impl RowEngine {
         crash_point!("rows.settle.taken");
         self.work.writes.settle = None;
         for decided in std::mem::take(&mut self.work.writes.settling) {
-            let Judged { job, verdict } = &decided.judged;
+            let Decision { job, verdict } = &decided.judged;
             let seq = job.ticket.seq;
             if answer.failed.contains(&seq) {
                 self.refuse(decided);
@@ -211,7 +211,7 @@ impl RowEngine {
             return;
         }
         let rows = std::mem::take(&mut writes.giving);
-        let (store, owner) = (Arc::clone(&self.store), self.tenure.owner.clone());
+        let (store, owner) = (Arc::clone(&self.store), self.ownership.owner.clone());
         let (patience, observers) = (self.settings.lease, self.observers.clone());
         let task = self.work.tasks.spawn(async move {
             let release = async |rows: Vec<RowLease>| {
@@ -243,31 +243,31 @@ impl RowEngine {
             return;
         }
         self.work.writes.renew_at = now + self.settings.lease / 3;
-        let tenures = self.in_hand();
-        if tenures.is_empty() {
+        let guards = self.in_hand();
+        if guards.is_empty() {
             return;
         }
-        let rows: Vec<RowLease> = tenures.iter().map(|tenure| tenure.row).collect();
-        let (owner, length) = (self.tenure.owner.clone(), self.settings.lease);
-        let until = Deadline::after(&*self.courier.clock, length);
+        let rows: Vec<RowLease> = guards.iter().map(|guard| guard.row).collect();
+        let (owner, length) = (self.ownership.owner.clone(), self.settings.lease);
+        let until = Deadline::after(&*self.deliverer.clock, length);
         let store = Arc::clone(&self.store);
         let task = self.work.tasks.spawn(async move {
             let renew = renew(&*store, RenewRows { owner, length, rows });
             let renewed = tokio::time::timeout(length / 3, renew).await;
             Progress::Renewed(until, renewed.unwrap_or_else(|_| Err(no_answer())))
         });
-        (self.work.writes.renewal, self.work.writes.renewing) = (Some(task.id()), tenures);
+        (self.work.writes.renewal, self.work.writes.renewing) = (Some(task.id()), guards);
     }
 
-    fn in_hand(&self) -> Vec<Arc<RowTenure>> {
+    fn in_hand(&self) -> Vec<Arc<RowLeaseGuard>> {
         let writes = &self.work.writes;
         let decided = writes.decided.iter().chain(&writes.settling).chain(&writes.refused);
         let decided = decided.chain(writes.locked.iter());
-        let started = self.work.deliveries.kept().map(|it| &it.tenure);
-        let suspects = self.work.suspects.iter().map(|waiting| &waiting.tenure);
-        let waiting = self.work.line.tenures().chain(suspects);
-        let all = waiting.chain(started).chain(decided.map(|it| &it.tenure));
-        all.filter(|tenure| !tenure.is_lost()).map(Arc::clone).collect()
+        let started = self.work.deliveries.kept().map(|it| &it.guard);
+        let suspects = self.work.suspects.iter().map(|waiting| &waiting.guard);
+        let waiting = self.work.line.guards().chain(suspects);
+        let all = waiting.chain(started).chain(decided.map(|it| &it.guard));
+        all.filter(|guard| !guard.is_lost()).map(Arc::clone).collect()
     }
 
     /// A row that was settled or given back meanwhile is not kept either, and does not need to be.
@@ -284,12 +284,12 @@ impl RowEngine {
         };
         if !locked.is_empty() {
             // They keep the lease that they have, and are tried again before it ends.
-            renewing.retain(|tenure| !locked.contains(&tenure.row.seq));
+            renewing.retain(|guard| !locked.contains(&guard.row.seq));
             self.work.writes.renew_at = instant() + self.settings.lease / 10;
         }
-        tenure::renew(&renewing, &kept, until);
+        row_lease::renew(&renewing, &kept, until);
         self.work.line.drop_lost();
-        self.work.suspects.retain(|waiting| !waiting.tenure.is_lost());
+        self.work.suspects.retain(|waiting| !waiting.guard.is_lost());
     }
 
     /// A store that panics on a verdict may do so again: it is tried at the next sweep.
