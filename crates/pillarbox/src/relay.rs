@@ -1,25 +1,21 @@
 //! The relay: delivers committed events. The only room that spawns tasks.
 
-mod careful;
-mod depth;
 mod dispatch;
-mod engine;
 mod fetch;
 mod handle;
 mod maintenance;
-mod mode;
 mod notify;
 mod number_map;
 mod ownership;
-mod rows;
+mod row_loop;
 mod running;
 #[cfg(shuttle)]
 pub mod schedules;
 mod settings;
 mod settle;
+mod shard_loop;
 mod stop;
-mod verdicts;
-mod work;
+mod store_tasks;
 mod writer_only;
 
 use std::{
@@ -29,25 +25,16 @@ use std::{
     time::Duration,
 };
 
-use self::careful::Careful;
-use self::depth::Depths;
 use self::dispatch::deliverer::Deliverer;
 use self::dispatch::fair_share::FairShare;
-use self::dispatch::prefetch::Prefetch;
-use self::engine::Engine;
-use self::fetch::due_rows::DueRows;
-use self::fetch::local_events::HotWork;
-use self::fetch::shard_queues::{Pages, ShardQueues};
 pub use self::handle::RelayHandle;
 pub use self::maintenance::Maintenance;
-use self::maintenance::Watch;
+use self::maintenance::{Depths, Watch};
 use self::ownership::balance::Balance;
 use self::ownership::{Heartbeat, Ownership};
-use self::rows::{RowEngine, RowWork};
-use self::running::{AnyEngine, Started};
+use self::running::{Parts, RunningRelay};
 pub use self::settings::Settings;
 pub use self::stop::StopSummary;
-use self::work::Work;
 pub use self::writer_only::{WriterHandle, WriterOnly};
 use crate::clock::{Clock, SystemClock, instant};
 use crate::error::Result;
@@ -62,7 +49,7 @@ use crate::telemetry::{Observer, Observers, RelayEvent};
 use crate::wake::Wake;
 
 /// How many events may wait for a worker on their way from a commit.
-const HOT_LANE: u32 = 1000;
+const LOCAL_EVENTS: u32 = 1000;
 
 /// The least time to give the shards back in.
 const SECOND: Duration = Duration::from_secs(1);
@@ -103,7 +90,7 @@ pub struct Relay {
     policy: Box<dyn RetryPolicy>,
     clock: Arc<dyn Clock>,
     wake: Wake,
-    hot: (LocalQueue, LocalReceiver),
+    local: (LocalQueue, LocalReceiver),
     observers: Observers,
     depths: Arc<Depths>,
 }
@@ -124,7 +111,7 @@ impl Relay {
             policy: Box::new(Backoff::default()),
             clock: Arc::new(SystemClock),
             wake: Wake::default(),
-            hot: LocalQueue::new(HOT_LANE),
+            local: LocalQueue::new(LOCAL_EVENTS),
             observers: Observers::default(),
             depths: Arc::default(),
         }
@@ -169,8 +156,8 @@ impl Relay {
 
     /// An outbox on the store's tables, whose commits wake this relay.
     pub fn outbox(&self) -> Outbox {
-        let (lane, _) = &self.hot;
-        Outbox::waking(self.wake.clone(), lane.clone()).on(&*self.store)
+        let (queue, _) = &self.local;
+        Outbox::waking(self.wake.clone(), queue.clone()).on(&*self.store)
     }
 
     /// Delivers until `shutdown` is ready, then stops as [`RelayHandle::stop`] does, and says what
@@ -201,27 +188,32 @@ impl Relay {
     }
 
     /// Everything that can be refused: settings, tables, entering as an owner.
-    async fn start(self) -> Result<Started> {
+    async fn start(self) -> Result<RunningRelay> {
         self.settings.check()?;
         self.settings.warn();
-        let layout = mode::agree(&*self.store, &self.settings).await?;
+        let config = running::agree(&*self.store, &self.settings).await?;
         let ownership = Ownership::new();
-        let heartbeat = Heartbeat {
-            store: Arc::clone(&self.store),
-            clock: Arc::clone(&self.clock),
-            ownership: Arc::clone(&ownership),
-            layout,
-            length: self.settings.lease,
-            poll: self.settings.poll,
-            balance: Mutex::new(Balance::new(self.settings.lease / 3, instant())),
-            observers: self.observers.clone(),
-        };
+        let heartbeat = self.heartbeat(&ownership, config);
         heartbeat.join().await?;
         let (owner, store) = (Cow::Borrowed(&ownership.owner), self.store.name().into());
         self.observers.on_event(&RelayEvent::Started { owner, store });
         heartbeat.take_first().await;
         let maintenance = self.maintenance(&ownership);
-        Ok(self.started(heartbeat, maintenance))
+        self.open_queue(&ownership, config.mode.claim);
+        Ok(RunningRelay::new(heartbeat, maintenance, self.parts(ownership, config)))
+    }
+
+    fn heartbeat(&self, ownership: &Arc<Ownership>, config: OutboxConfig) -> Heartbeat {
+        Heartbeat {
+            store: Arc::clone(&self.store),
+            clock: Arc::clone(&self.clock),
+            ownership: Arc::clone(ownership),
+            config,
+            length: self.settings.lease,
+            poll: self.settings.poll,
+            balance: Mutex::new(Balance::new(self.settings.lease / 3, instant())),
+            observers: self.observers.clone(),
+        }
     }
 
     fn maintenance(&self, ownership: &Arc<Ownership>) -> Scheduler {
@@ -235,81 +227,41 @@ impl Relay {
         Maintenance::of_relay(store, settings, watch, self.observers.clone()).jobs()
     }
 
-    /// The engine that the tables' mode asks for, ready to run.
-    fn started(self, heartbeat: Heartbeat, maintenance: Scheduler) -> Started {
-        let (ownership, layout) = (Arc::clone(&heartbeat.ownership), heartbeat.layout);
-        let (wake, patience) = (self.wake.clone(), self.settings.drain.max(SECOND));
-        self.hot.0.open(LocalRelay {
+    /// From now on, commits of this process are handed over in memory.
+    fn open_queue(&self, ownership: &Arc<Ownership>, claim: ClaimMode) {
+        self.local.0.open(LocalRelay {
             owner: ownership.owner.clone(),
             lease: self.settings.lease,
             clock: Arc::clone(&self.clock),
             observers: self.observers.clone(),
-            shards: (layout.mode.claim == ClaimMode::Shards)
-                .then(|| Arc::clone(&ownership) as Arc<dyn OwnedShards>),
+            shards: (claim == ClaimMode::Shards)
+                .then(|| Arc::clone(ownership) as Arc<dyn OwnedShards>),
         });
-        let engine = match layout.mode.claim {
-            ClaimMode::Rows => AnyEngine::Rows(Box::new(self.row_engine(ownership, layout))),
-            ClaimMode::Shards | ClaimMode::None => {
-                AnyEngine::Shards(Box::new(self.engine(ownership, layout)))
-            }
-        };
-        let pauses = Arc::clone(&engine.deliverer().pauses);
-        Started { heartbeat, maintenance, engine, pauses, wake, patience }
     }
 
-    fn engine(self, ownership: Arc<Ownership>, layout: OutboxConfig) -> Engine {
+    fn parts(self, ownership: Arc<Ownership>, config: OutboxConfig) -> Parts {
         let settings = self.settings;
-        let held = Arc::clone(&ownership);
-        let are_many = self.listeners.are_for_many();
-        let routes = || FairShare::new(settings.workers.get() as usize, are_many);
-        let deliverer = Deliverer::new(self.listeners, self.layers, self.clock, held, &settings);
-        let deliverer = Arc::new(deliverer);
-        Engine {
+        let are_many = config.mode.claim != ClaimMode::Rows && self.listeners.are_for_many();
+        let owned = Arc::clone(&ownership);
+        let deliverer = Deliverer::new(self.listeners, self.layers, self.clock, owned, &settings);
+        Parts {
             store: self.store,
-            work: Work::new(Arc::clone(&deliverer), routes()),
-            deliverer,
+            config,
             ownership,
-            judge: judge(self.policy, &settings),
-            routes: Prefetch::new(routes()),
-            queues: ShardQueues::new(Pages { batch: settings.batch.get(), least: 16 }),
-            due: DueRows::new(settings.poll, instant()),
+            deliverer: Arc::new(deliverer),
+            workers: FairShare::new(settings.workers.get() as usize, are_many),
+            rules: RetryRules {
+                policy: self.policy,
+                max_attempts: settings.max_attempts.get(),
+                on_dead: settings.on_dead,
+                on_done: OnDone::after(settings.retention_done),
+            },
             settings,
+            local: self.local,
             wake: self.wake,
-            hot: HotWork::new(self.hot.0, self.hot.1),
-            careful: Careful::default(),
-            all_shards: usize::from(layout.shards.get()),
             observers: self.observers,
             depths: self.depths,
         }
-    }
-
-    fn row_engine(self, ownership: Arc<Ownership>, layout: OutboxConfig) -> RowEngine {
-        let settings = self.settings;
-        let held = Arc::clone(&ownership);
-        let deliverer = Deliverer::new(self.listeners, self.layers, self.clock, held, &settings);
-        let deliverer = Arc::new(deliverer);
-        RowEngine {
-            store: self.store,
-            judge: judge(self.policy, &settings),
-            work: RowWork::new(Arc::clone(&deliverer), &ownership, layout, &settings),
-            deliverer,
-            ownership,
-            settings,
-            wake: self.wake,
-            lane: self.hot.0,
-            events: self.hot.1,
-            observers: self.observers,
-            depths: self.depths,
-        }
-    }
-}
-
-fn judge(policy: Box<dyn RetryPolicy>, settings: &Settings) -> RetryRules {
-    RetryRules {
-        policy,
-        max_attempts: settings.max_attempts.get(),
-        on_dead: settings.on_dead,
-        on_done: if settings.retention_done.is_zero() { OnDone::Delete } else { OnDone::Mark },
     }
 }
 

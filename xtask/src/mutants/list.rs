@@ -107,8 +107,8 @@ where ctid = any(array(
         what: "a hot row whose writer died is never taken over",
         edits: &[Edit {
             file: "crates/pillarbox/src/relay/fetch/local_events.rs",
-            from: "if self.hot.reclaim.is_some() || self.hot.lapsed.is_empty() {",
-            to: "if self.hot.reclaim.is_some() || self.hot.lapsed.len() < usize::MAX {",
+            from: "if self.is_reclaiming || self.lapsed.is_empty() {",
+            to: "if self.is_reclaiming || self.lapsed.len() < usize::MAX {",
         }],
         catch: Catch::Tests("memory::local_queue::the_row_of_a_dead_writer"),
     },
@@ -300,7 +300,7 @@ where ctid = any(array(
         name: "stop-without-last-read",
         what: "a stop does not look for what was committed before it",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/engine/stop.rs",
+            file: "crates/pillarbox/src/relay/shard_loop.rs",
             from: "if !self.has_due_events() {",
             to: "if !self.has_due_events() || instant() <= until {",
         }],
@@ -310,7 +310,7 @@ where ctid = any(array(
         name: "locked-rows-stay-in-the-batch",
         what: "a row that another transaction has locked is settled with the others",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/settle.rs",
+            file: "crates/pillarbox/src/relay/settle/batch.rs",
             from: "if !locked.is_empty() {",
             to: "if locked.len() > usize::MAX / 2 {",
         }],

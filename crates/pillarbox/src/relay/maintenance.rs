@@ -5,12 +5,12 @@ mod purge;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use self::gauges::Counter;
+pub(super) use self::gauges::Depths;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ShardId;
 use crate::relay::Settings;
-use crate::relay::depth::Depths;
-use crate::relay::maintenance::gauges::Counter;
 use crate::relay::maintenance::purge::Purger;
 use crate::relay::ownership::Ownership;
 use crate::scheduler::Scheduler;
@@ -180,8 +180,8 @@ impl Lead {
     fn tell(&self, gauges: &mut Gauges) {
         if let Self::LowestShard(watch) = self {
             gauges.own_shards = watch.ownership.shards().len() as u64;
-            gauges.hot_depth = watch.depths.hot();
-            gauges.cold_depth = watch.depths.cold();
+            gauges.hot_depth = watch.depths.local();
+            gauges.cold_depth = watch.depths.table();
         }
     }
 }

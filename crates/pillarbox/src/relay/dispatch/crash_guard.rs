@@ -1,21 +1,20 @@
-//! Suspects: rows that a relay may have died of, from their count to their start.
+//! Counts how often relays have crashed while delivering an event, and gives up one that keeps
+//! crashing them.
 //!
-//! They are counted right before they start and never while they wait, for what waits behind the
-//! cause would be blamed with it. One that was counted before is begun alone: nothing beside it can
-//! be the cause, and it is blamed for nothing beside it. After too many counts it is given up.
+//! A row is counted right before it starts and never while it waits, or the rows behind the cause
+//! would be blamed with it. A row that was counted before starts alone: nothing beside it can be the
+//! cause, and it is blamed for nothing beside it. After too many counts it is given up.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
-
-use tokio::task::Id;
 
 use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::Seq;
-use crate::relay::fetch::shard_reader::no_answer;
 use crate::relay::number_map::NumberSet;
 use crate::relay::settle::locked;
+use crate::relay::store_tasks::StoreTasks;
 use crate::store::{RowLease, Starts, Store};
+use crate::telemetry::{Component, Observers, RelayEvent};
 use crate::verdict::Failure;
 
 /// Something that may have killed a relay.
@@ -25,6 +24,9 @@ pub(crate) trait Suspect {
 
 #[derive(Debug)]
 pub(crate) struct CrashGuard<T> {
+    /// An event is given up after so many crashes.
+    max_crashes: u32,
+    observers: Observers,
     /// To be counted and begun together.
     waiting: Vec<T>,
     /// To be counted and begun alone.
@@ -37,7 +39,6 @@ pub(crate) struct CrashGuard<T> {
 /// A write under way that counts.
 #[derive(Debug)]
 struct Count<T> {
-    id: Id,
     suspects: Vec<T>,
     are_alone: bool,
 }
@@ -52,13 +53,12 @@ pub(crate) enum Action {
     PutBack,
 }
 
-impl<T> Default for CrashGuard<T> {
-    fn default() -> Self {
-        Self { waiting: Vec::new(), alone: VecDeque::new(), count: None, is_alone: false }
-    }
-}
-
 impl<T: Suspect> CrashGuard<T> {
+    pub(crate) fn new(max_crashes: u32, observers: Observers) -> Self {
+        let (waiting, alone) = (Vec::new(), VecDeque::new());
+        Self { max_crashes, observers, waiting, alone, count: None, is_alone: false }
+    }
+
     pub(crate) fn push(&mut self, suspect: T) {
         self.waiting.push(suspect);
     }
@@ -79,17 +79,24 @@ impl<T: Suspect> CrashGuard<T> {
         self.count.is_some()
     }
 
-    /// Whether this task counts.
-    pub(crate) fn is_counted_by(&self, id: Id) -> bool {
-        self.count.as_ref().is_some_and(|count| count.id == id)
-    }
-
     /// Has those counted that are about to be begun: together, or one alone when all is quiet. What
     /// was delivered and not settled would die with it, and be blamed.
-    pub(crate) fn count(&mut self, is_quiet: bool, spawn: impl FnOnce(Starts) -> Id) {
+    pub(crate) fn start<A: Send + 'static>(
+        &mut self,
+        is_quiet: bool,
+        tasks: &mut StoreTasks<A>,
+        answer: fn(Result<Counted>) -> A,
+    ) {
+        if let Some(starts) = self.next_count(is_quiet) {
+            let store = tasks.store();
+            tasks.call(async move { count(&*store, &starts).await }, answer);
+        }
+    }
+
+    fn next_count(&mut self, is_quiet: bool) -> Option<Starts> {
         let are_alone = self.waiting.is_empty();
         if self.count.is_some() || (are_alone && !is_quiet) {
-            return;
+            return None;
         }
         let suspects = if are_alone {
             self.alone.pop_front().into_iter().collect()
@@ -97,28 +104,28 @@ impl<T: Suspect> CrashGuard<T> {
             std::mem::take(&mut self.waiting)
         };
         if suspects.is_empty() {
-            return;
+            return None;
         }
         let rows = suspects.iter().map(T::row).collect();
-        let id = spawn(Starts { rows, below: if are_alone { u32::MAX } else { 1 } });
-        self.count = Some(Count { id, suspects, are_alone });
+        self.count = Some(Count { suspects, are_alone });
+        Some(Starts { rows, below: if are_alone { u32::MAX } else { 1 } })
     }
 
     /// What to do with those that were counted; the ones that were counted before go on waiting.
-    pub(crate) fn counted(
-        &mut self,
-        counted: Result<Counted>,
-        max_crashes: u32,
-    ) -> Vec<(T, Action)> {
+    pub(crate) fn counted(&mut self, counted: Result<Counted>) -> Vec<(T, Action)> {
         let Some(Count { suspects, are_alone, .. }) = self.count.take() else { return Vec::new() };
-        let Ok(counted) = counted else {
-            return suspects.into_iter().map(|suspect| (suspect, Action::PutBack)).collect();
+        let counted = match counted {
+            Ok(counted) => counted,
+            Err(error) => {
+                self.observers.on_event(&RelayEvent::failed(Component::Read, &error));
+                return suspects.into_iter().map(|suspect| (suspect, Action::PutBack)).collect();
+            }
         };
-        let mut fates = Vec::new();
+        let mut actions = Vec::new();
         for suspect in suspects {
             let seq = suspect.row().seq;
-            let fate = match counted.times.get(&seq) {
-                Some(times) if are_alone && *times >= max_crashes => {
+            let action = match counted.times.get(&seq) {
+                Some(times) if are_alone && *times >= self.max_crashes => {
                     Action::GiveUp(crash_loop(*times))
                 }
                 Some(_) => Action::Start,
@@ -128,10 +135,10 @@ impl<T: Suspect> CrashGuard<T> {
                     continue;
                 }
             };
-            self.is_alone |= are_alone && matches!(fate, Action::Start);
-            fates.push((suspect, fate));
+            self.is_alone |= are_alone && matches!(action, Action::Start);
+            actions.push((suspect, action));
         }
-        fates
+        actions
     }
 
     /// Those that wait, without the ones in a count under way.
@@ -156,21 +163,12 @@ pub(crate) struct Counted {
     locked: NumberSet<Seq>,
 }
 
-/// Asks the store to count them, as long as it is worth waiting for.
-pub(crate) async fn count(
-    store: &dyn Store,
-    asked: &Starts,
-    patience: Duration,
-) -> Result<Counted> {
-    let counting = async {
-        crash_point!("count.before"?);
-        let times: HashMap<Seq, u32> = store.record_starts(asked).await?.into_iter().collect();
-        crash_point!("count.after"?);
-        let locked = locked::skipped(store, &asked.rows, |seq| times.contains_key(&seq)).await?;
-        Ok(Counted { times, locked })
-    };
-    let counted = tokio::time::timeout(patience, counting).await;
-    counted.unwrap_or_else(|_| Err(no_answer()))
+async fn count(store: &dyn Store, starts: &Starts) -> Result<Counted> {
+    crash_point!("count.before"?);
+    let times: HashMap<Seq, u32> = store.record_starts(starts).await?.into_iter().collect();
+    crash_point!("count.after"?);
+    let locked = locked::skipped(store, &starts.rows, |seq| times.contains_key(&seq)).await?;
+    Ok(Counted { times, locked })
 }
 
 fn crash_loop(times: u32) -> Failure {
@@ -193,92 +191,90 @@ mod tests {
         }
     }
 
-    /// Has those counted that can be. Returns which these are.
-    async fn ask(counting: &mut CrashGuard<i64>, is_quiet: bool) -> Vec<i64> {
-        let (task, mut asked) = (tokio::spawn(async {}), Vec::new());
-        counting.count(is_quiet, |suspects| {
-            asked = suspects.rows.iter().map(|row| row.seq.0).collect();
-            task.id()
-        });
-        task.await.unwrap();
-        asked
+    fn guard() -> CrashGuard<i64> {
+        CrashGuard::new(3, Observers::default())
     }
 
-    fn answer(counting: &mut CrashGuard<i64>, counted: &[(i64, u32)]) -> Vec<(i64, String)> {
+    /// Which are counted now.
+    fn count(guard: &mut CrashGuard<i64>, is_quiet: bool) -> Vec<i64> {
+        let rows = guard.next_count(is_quiet).map(|starts| starts.rows).unwrap_or_default();
+        rows.iter().map(|row| row.seq.0).collect()
+    }
+
+    fn answer(guard: &mut CrashGuard<i64>, counted: &[(i64, u32)]) -> Vec<(i64, String)> {
         let times = counted.iter().map(|(seq, times)| (Seq(*seq), *times)).collect();
-        let fates =
-            counting.counted(Ok(Counted { times, locked: NumberSet::default() }), 3).into_iter();
-        fates.map(|(suspect, fate)| (suspect, format!("{fate:?}"))).collect()
+        let actions =
+            guard.counted(Ok(Counted { times, locked: NumberSet::default() })).into_iter();
+        actions.map(|(suspect, action)| (suspect, format!("{action:?}"))).collect()
     }
 
     /// Two, of which the second was counted before.
-    async fn one_alone() -> CrashGuard<i64> {
-        let mut counting = CrashGuard::default();
-        [1, 2].into_iter().for_each(|suspect| counting.push(suspect));
-        assert_eq!(ask(&mut counting, false).await, [1, 2]);
-        assert_eq!(answer(&mut counting, &[(1, 1)]), [(1, "ReadStart".to_owned())]);
-        counting
+    fn one_alone() -> CrashGuard<i64> {
+        let mut guard = self::guard();
+        [1, 2].into_iter().for_each(|suspect| guard.push(suspect));
+        assert_eq!(count(&mut guard, false), [1, 2]);
+        assert_eq!(answer(&mut guard, &[(1, 1)]), [(1, "Start".to_owned())]);
+        guard
     }
 
-    #[tokio::test]
-    async fn one_that_was_counted_before_is_begun_alone() {
-        let mut counting = one_alone().await;
-        assert!(counting.waits_alone(false), "it lets nothing else start");
-        assert!(ask(&mut counting, false).await.is_empty(), "nor starts beside anything");
+    #[test]
+    fn one_that_was_counted_before_is_begun_alone() {
+        let mut guard = one_alone();
+        assert!(guard.waits_alone(false), "it lets nothing else start");
+        assert!(count(&mut guard, false).is_empty(), "nor starts beside anything");
 
-        assert_eq!(ask(&mut counting, true).await, [2]);
-        assert!(counting.waits_alone(true), "while it is counted");
-        assert_eq!(answer(&mut counting, &[(2, 2)]), [(2, "ReadStart".to_owned())]);
+        assert_eq!(count(&mut guard, true), [2]);
+        assert!(guard.waits_alone(true), "while it is counted");
+        assert_eq!(answer(&mut guard, &[(2, 2)]), [(2, "Start".to_owned())]);
 
-        assert!(counting.waits_alone(false), "while it is delivered");
-        assert!(!counting.waits_alone(true));
+        assert!(guard.waits_alone(false), "while it is delivered");
+        assert!(!guard.waits_alone(true));
     }
 
-    #[tokio::test]
-    async fn one_that_was_counted_too_often_is_given_up() {
-        let mut counting = one_alone().await;
-        ask(&mut counting, true).await;
+    #[test]
+    fn one_that_was_counted_too_often_is_given_up() {
+        let mut guard = one_alone();
+        count(&mut guard, true);
 
-        let fates = answer(&mut counting, &[(2, 3)]);
+        let actions = answer(&mut guard, &[(2, 3)]);
 
-        assert!(fates[0].1.contains("crash_loop: 2 relays"), "{fates:?}");
-        assert!(!counting.waits_alone(false));
+        assert!(actions[0].1.contains("crash_loop: 2 relays"), "{actions:?}");
+        assert!(!guard.waits_alone(false));
     }
 
-    #[tokio::test]
-    async fn one_that_was_decided_on_meanwhile_is_put_back() {
-        let mut counting = one_alone().await;
-        ask(&mut counting, true).await;
+    #[test]
+    fn one_that_was_decided_on_meanwhile_is_put_back() {
+        let mut guard = one_alone();
+        count(&mut guard, true);
 
-        assert_eq!(answer(&mut counting, &[]), [(2, "PutBack".to_owned())]);
+        assert_eq!(answer(&mut guard, &[]), [(2, "PutBack".to_owned())]);
     }
 
-    #[tokio::test]
-    async fn one_that_is_locked_keeps_nobody_waiting() {
-        let mut counting = CrashGuard::default();
-        [1, 2].into_iter().for_each(|suspect| counting.push(suspect));
-        ask(&mut counting, false).await;
+    #[test]
+    fn one_that_is_locked_keeps_nobody_waiting() {
+        let mut guard = self::guard();
+        [1, 2].into_iter().for_each(|suspect| guard.push(suspect));
+        count(&mut guard, false);
 
         let times = [(Seq(1), 1)].into();
-        let fates =
-            counting.counted(Ok(Counted { times, locked: [Seq(2)].into_iter().collect() }), 3);
+        let actions = guard.counted(Ok(Counted { times, locked: [Seq(2)].into_iter().collect() }));
 
-        let fates: Vec<String> = fates.iter().map(|fate| format!("{fate:?}")).collect();
-        assert_eq!(fates, ["(1, ReadStart)", "(2, PutBack)"]);
-        assert!(!counting.waits_alone(false));
+        let actions: Vec<String> = actions.iter().map(|action| format!("{action:?}")).collect();
+        assert_eq!(actions, ["(1, Start)", "(2, PutBack)"]);
+        assert!(!guard.waits_alone(false));
     }
 
-    #[tokio::test]
-    async fn without_an_answer_all_are_put_back() {
-        let mut counting = CrashGuard::default();
-        [1, 2].into_iter().for_each(|suspect| counting.push(suspect));
-        ask(&mut counting, false).await;
-        counting.push(3);
-        assert_eq!(counting.to_begin(), 3);
+    #[test]
+    fn without_an_answer_all_are_put_back() {
+        let mut guard = self::guard();
+        [1, 2].into_iter().for_each(|suspect| guard.push(suspect));
+        count(&mut guard, false);
+        guard.push(3);
+        assert_eq!(guard.to_begin(), 3);
 
-        let fates = counting.counted(Err(Error::new(ErrorKind::Unavailable, "gone")), 3);
+        let actions = guard.counted(Err(Error::new(ErrorKind::Unavailable, "gone")));
 
-        assert!(fates.iter().all(|(_, fate)| matches!(fate, Action::PutBack)));
-        assert_eq!((fates.len(), counting.to_begin(), counting.iter().count()), (2, 1, 1));
+        assert!(actions.iter().all(|(_, action)| matches!(action, Action::PutBack)));
+        assert_eq!((actions.len(), guard.to_begin(), guard.iter().count()), (2, 1, 1));
     }
 }

@@ -16,8 +16,8 @@ use crate::id::{Epoch, ShardId};
 use crate::layer::{self, Delivering, Last, Layers};
 use crate::listener::{Cx, ErasedListener, Listeners};
 use crate::relay::dispatch::pause::Pauses;
+use crate::relay::fetch::rows::row_lease::RowLeaseGuard;
 use crate::relay::ownership::Ownership;
-use crate::relay::rows::RowLeaseGuard;
 use crate::relay::settings::Settings;
 use crate::store::Content;
 use crate::verdict::{ErrorText, Failed, Failure};
@@ -88,8 +88,8 @@ impl Deliverer {
     }
 
     /// Whether a delivery may start now; asked right before the listener is called.
-    fn may_start(&self, under: &LeaseKind) -> bool {
-        match under {
+    fn may_start(&self, lease: &LeaseKind) -> bool {
+        match lease {
             // At another epoch somebody else had it meanwhile, and has gone on with its keys.
             LeaseKind::Shard(shard, epoch) => {
                 self.ownership.holds(&*self.clock, *shard, self.margin) == Some(*epoch)
@@ -111,7 +111,7 @@ impl Deliverer {
     /// Dropped half-way, the event is not settled and will be delivered again.
     pub(crate) async fn deliver(
         self: &Arc<Self>,
-        under: LeaseKind,
+        lease: LeaseKind,
         attempts: u32,
         content: Content,
     ) -> Outcome {
@@ -126,17 +126,17 @@ impl Deliverer {
         if let Err(paused) = self.pauses.check(&envelope) {
             return Outcome::Judgeable(Err(paused.into()));
         }
-        let call = self.call(under, envelope, attempts.saturating_add(1));
+        let call = self.call(lease, envelope, attempts.saturating_add(1));
         let outcome = self.run(&call).await;
         // Here, where a panic is a failed delivery: the text of an error is a stranger's code.
         call.end(outcome)
     }
 
-    fn call(self: &Arc<Self>, under: LeaseKind, envelope: Envelope, attempt: u32) -> Arc<Call> {
+    fn call(self: &Arc<Self>, lease: LeaseKind, envelope: Envelope, attempt: u32) -> Arc<Call> {
         let route = self.listeners.route(&envelope).clone();
         Arc::new(Call {
             deliverer: Arc::clone(self),
-            under,
+            lease,
             listener: route.listener,
             cx: Cx::new(envelope, attempt, route.name),
             stage: Mutex::default(),
@@ -155,7 +155,7 @@ impl Deliverer {
 /// A listener about to be called, behind all layers.
 struct Call {
     deliverer: Arc<Deliverer>,
-    under: LeaseKind,
+    lease: LeaseKind,
     listener: Arc<dyn ErasedListener>,
     cx: Cx,
     stage: Mutex<Stage>,
@@ -179,7 +179,7 @@ impl Last for Call {
     fn call(self: Arc<Self>) -> Delivering<'static> {
         Box::pin(async move {
             // Last of all: the layers may have waited for longer than the lease.
-            if !self.deliverer.may_start(&self.under) {
+            if !self.deliverer.may_start(&self.lease) {
                 *self.stage() = Stage::TooLate;
                 return Err(Failure::defer(Duration::ZERO, "the lease is too short to deliver"));
             }

@@ -8,10 +8,11 @@ use crate::clock::{Clock, Timestamp, instant};
 use crate::context::Context;
 use crate::envelope::Envelope;
 use crate::id::{Epoch, EventId, Token};
-use crate::relay::dispatch::deliverer::Outcome;
+use crate::relay::dispatch::deliverer::{LeaseKind, Outcome};
 use crate::relay::dispatch::fair_share::RouteId;
+use crate::relay::dispatch::worker_pool::Assignment;
 use crate::relay::fetch::shard_queues::RowKey;
-use crate::store::{Content, Pending, Settlement};
+use crate::store::{Content, Pending, RowLease};
 use crate::telemetry::{Attempt, RelayEvent};
 use crate::tx::{LocalLease, Place};
 use crate::verdict::Verdict;
@@ -19,7 +20,7 @@ use crate::verdict::Verdict;
 /// A delivery under way, kept here so that a panic cannot take it along.
 #[derive(Clone, Debug)]
 pub(crate) struct Dispatched {
-    pub(crate) ticket: RowKey,
+    pub(crate) row: RowKey,
     pub(crate) epoch: Epoch,
     pub(crate) token: Token,
     pub(crate) attempts: u32,
@@ -27,8 +28,8 @@ pub(crate) struct Dispatched {
     event_id: Result<EventId, String>,
     pub(crate) route: Option<String>,
     pub(crate) route_id: RouteId,
-    /// LeaseKind the lease of its row, not of its shard.
-    pub(crate) is_hot: bool,
+    /// Under the lease that its row was inserted with, not of its shard.
+    pub(crate) is_local: bool,
     /// It was counted as one that a relay may die of.
     is_suspect: bool,
     /// Where in the route the event type begins.
@@ -36,13 +37,6 @@ pub(crate) struct Dispatched {
     occurred_at: Option<Timestamp>,
     traceparent: Option<String>,
     started: Instant,
-}
-
-/// A delivery that is over, with the verdict that is to be written.
-#[derive(Debug)]
-pub(crate) struct Decision {
-    pub(crate) job: Dispatched,
-    pub(crate) verdict: Verdict,
 }
 
 impl Dispatched {
@@ -54,7 +48,7 @@ impl Dispatched {
             Content::Unread { .. } => Err(String::new()),
         };
         Self {
-            ticket: RowKey::from(row),
+            row: RowKey::from(row),
             epoch,
             token: row.token,
             attempts: row.attempts,
@@ -65,14 +59,22 @@ impl Dispatched {
             occurred_at: envelope.and_then(Envelope::moment),
             traceparent: envelope.and_then(Context::traceparent_of).map(str::to_owned),
             started: instant(),
-            is_hot: false,
+            is_local: false,
             is_suspect: false,
         }
     }
 
-    pub(crate) fn of_hot(envelope: &Envelope, place: Place) -> Self {
+    /// A row from the table, under the lease of its shard.
+    pub(crate) fn from_table(row: Pending, epoch: Epoch) -> (Self, Assignment) {
+        let dispatched = Self::of(&row, epoch);
+        let lease = LeaseKind::Shard(row.shard, epoch);
+        let assignment = dispatched.assignment(lease, row.content);
+        (dispatched, assignment)
+    }
+
+    pub(crate) fn of_local(envelope: &Envelope, place: Place) -> Self {
         Self {
-            ticket: RowKey { seq: place.seq, shard: place.shard, key: None },
+            row: RowKey { seq: place.seq, shard: place.shard, key: None },
             epoch: Epoch(0),
             token: LocalLease::TOKEN,
             attempts: 0,
@@ -83,7 +85,7 @@ impl Dispatched {
             occurred_at: envelope.moment(),
             traceparent: Context::traceparent_of(envelope).map(str::to_owned),
             started: instant(),
-            is_hot: true,
+            is_local: true,
             is_suspect: false,
         }
     }
@@ -94,8 +96,17 @@ impl Dispatched {
     }
 
     /// What is to be judged of it, if anything is.
-    pub(crate) fn judged(&self, outcome: Outcome) -> Outcome {
+    pub(crate) fn outcome(&self, outcome: Outcome) -> Outcome {
         if self.is_suspect { outcome.of_suspect() } else { outcome }
+    }
+
+    pub(crate) fn row_lease(&self) -> RowLease {
+        RowLease { shard: self.row.shard, seq: self.row.seq, token: self.token }
+    }
+
+    /// Its delivery, under this lease.
+    pub(crate) fn assignment(&self, lease: LeaseKind, content: Content) -> Assignment {
+        Assignment { route: self.route_id, lease, attempts: self.attempts, content }
     }
 
     pub(crate) fn event_id(&self) -> Cow<'_, str> {
@@ -143,24 +154,6 @@ fn route(envelope: &Envelope) -> String {
     [envelope.aggregate_type().as_str(), "/", envelope.event_type().as_str()].concat()
 }
 
-impl Decision {
-    pub(crate) fn settlement(&self) -> Settlement {
-        Settlement {
-            shard: self.job.ticket.shard,
-            epoch: self.job.epoch,
-            seq: self.job.ticket.seq,
-            token: self.job.token,
-            verdict: self.verdict.clone(),
-            settled_by: self.settled_by(),
-        }
-    }
-
-    /// What is deleted keeps no name.
-    pub(crate) fn settled_by(&self) -> Option<String> {
-        (!matches!(self.verdict, Verdict::Delete)).then(|| self.job.route.clone()).flatten()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -173,13 +166,13 @@ mod tests {
         let envelope = Envelope::json("test.step", &1).unwrap();
         let occurred_at = Timestamp::from_unix_micros(0);
         let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
-        Dispatched::of_hot(&envelope, place)
+        Dispatched::of_local(&envelope, place)
     }
 
     #[test]
     fn one_that_was_counted_and_not_begun_is_written_as_put_off() {
-        assert!(matches!(job().judged(Outcome::TooLate), Outcome::TooLate));
-        let Outcome::Judgeable(Err(failed)) = job().suspect(true).judged(Outcome::TooLate) else {
+        assert!(matches!(job().outcome(Outcome::TooLate), Outcome::TooLate));
+        let Outcome::Judgeable(Err(failed)) = job().suspect(true).outcome(Outcome::TooLate) else {
             panic!("its count would stay");
         };
         assert_eq!(failed.next, Next::Defer(Duration::ZERO));

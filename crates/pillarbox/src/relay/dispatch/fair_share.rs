@@ -32,17 +32,25 @@ impl RouteId {
     }
 }
 
-/// Where there is a place for one more of a route, or not.
+/// How many more deliveries may start.
 pub(crate) trait Capacity {
     /// Whether one more of the route may start.
     fn has_room(&self, route: RouteId) -> bool;
+
+    /// Whether no route has room, beside so many that are about to start.
+    fn is_full(&self, about_to_start: usize) -> bool;
+
+    fn started(&mut self, route: RouteId);
+
+    /// A delivery has ended, and made nobody wait or did.
+    fn ended(&mut self, route: RouteId, at_once: bool);
 }
 
 /// Who has which workers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FairShare {
     workers: usize,
-    busy: usize,
+    pub(super) busy: usize,
     under_way: NumberMap<RouteId, usize>,
     /// Whether they have to share; the only one there can be takes all workers.
     are_many: bool,
@@ -51,11 +59,6 @@ pub(crate) struct FairShare {
 impl FairShare {
     pub(crate) fn new(workers: usize, are_many: bool) -> Self {
         Self { workers, busy: 0, under_way: NumberMap::default(), are_many }
-    }
-
-    /// How many have something to do.
-    pub(crate) const fn busy(&self) -> usize {
-        self.busy
     }
 
     /// Whether all of them have something to do.
@@ -70,13 +73,24 @@ impl FairShare {
         }
         left - (left / 4).max(1)
     }
+}
 
-    pub(crate) fn started(&mut self, route: RouteId) {
+impl Capacity for FairShare {
+    fn has_room(&self, route: RouteId) -> bool {
+        let own = self.under_way.get(&route).copied().unwrap_or(0);
+        own < self.share((self.workers + own).saturating_sub(self.busy))
+    }
+
+    fn is_full(&self, about_to_start: usize) -> bool {
+        self.busy + about_to_start >= self.workers
+    }
+
+    fn started(&mut self, route: RouteId) {
         self.busy += 1;
         *self.under_way.entry(route).or_default() += 1;
     }
 
-    pub(crate) fn ended(&mut self, route: RouteId) {
+    fn ended(&mut self, route: RouteId, _: bool) {
         self.busy = self.busy.saturating_sub(1);
         if let Some(count) = self.under_way.get_mut(&route) {
             *count = count.saturating_sub(1);
@@ -84,13 +98,6 @@ impl FairShare {
                 self.under_way.remove(&route);
             }
         }
-    }
-}
-
-impl Capacity for FairShare {
-    fn has_room(&self, route: RouteId) -> bool {
-        let own = self.under_way.get(&route).copied().unwrap_or(0);
-        own < self.share((self.workers + own).saturating_sub(self.busy))
     }
 }
 
@@ -119,7 +126,7 @@ mod tests {
     fn one_of_many_leaves_a_quarter_to_the_others() {
         let mut routes = FairShare::new(16, true);
         assert_eq!([A, B, C, D].map(|route| fill(&mut routes, route)), [12, 3, 1, 0]);
-        routes.ended(A);
+        routes.ended(A, true);
         assert!(routes.has_room(D));
     }
 
@@ -133,7 +140,7 @@ mod tests {
     fn what_ended_is_forgotten() {
         let mut routes = FairShare::new(4, true);
         fill(&mut routes, A);
-        (0..3).for_each(|_| routes.ended(A));
+        (0..3).for_each(|_| routes.ended(A, true));
         assert!(routes.under_way.is_empty() && routes.busy == 0);
     }
 }

@@ -35,25 +35,24 @@ impl RouteSpeed {
     }
 }
 
-impl Capacity for Prefetch {
-    fn has_room(&self, route: RouteId) -> bool {
-        let quick = self.speeds.get(&route).filter(|speed| speed.is_quick());
-        quick.map_or_else(|| self.routes.has_room(route), |speed| speed.handed < AHEAD)
-    }
-}
-
 impl Prefetch {
     /// With workers that routes share so.
     pub(crate) fn new(routes: FairShare) -> Self {
         Self { routes, speeds: NumberMap::default() }
     }
+}
 
-    /// How many workers have something to do that takes its time.
-    pub(crate) const fn busy(&self) -> usize {
-        self.routes.busy()
+impl Capacity for Prefetch {
+    fn has_room(&self, route: RouteId) -> bool {
+        let quick = self.speeds.get(&route).filter(|speed| speed.is_quick());
+        quick.map_or_else(|| self.routes.has_room(route), |speed| speed.handed < AHEAD)
     }
 
-    pub(crate) fn started(&mut self, route: RouteId) {
+    fn is_full(&self, about_to_start: usize) -> bool {
+        self.routes.is_full(about_to_start)
+    }
+
+    fn started(&mut self, route: RouteId) {
         let speed = self.speeds.entry(route).or_default();
         speed.handed += 1;
         if !speed.is_quick() {
@@ -62,14 +61,14 @@ impl Prefetch {
         }
     }
 
-    pub(crate) fn ended(&mut self, route: RouteId, at_once: bool) {
+    fn ended(&mut self, route: RouteId, at_once: bool) {
         let Some(speed) = self.speeds.get_mut(&route) else { return };
         speed.handed = speed.handed.saturating_sub(1);
         speed.at_once = if at_once { speed.at_once.saturating_add(1) } else { 0 };
         let most = if speed.is_quick() { 0 } else { speed.handed };
         while speed.counted > most {
             speed.counted -= 1;
-            self.routes.ended(route);
+            self.routes.ended(route, true);
         }
         // It was quick until now: what the pool has of it takes its time.
         while speed.counted < most && self.routes.has_room(route) {
@@ -112,7 +111,7 @@ mod tests {
         quick(&mut ahead, A);
         assert_eq!(fill(&mut ahead, B), 12);
         assert_eq!(fill(&mut ahead, A), AHEAD as usize);
-        assert_eq!((ahead.busy(), fill(&mut ahead, C)), (12, 3));
+        assert_eq!((ahead.routes.busy, fill(&mut ahead, C)), (12, 3));
     }
 
     #[test]
@@ -123,12 +122,12 @@ mod tests {
 
         ahead.ended(A, false);
 
-        assert_eq!(ahead.busy(), 12);
+        assert_eq!(ahead.routes.busy, 12);
         assert_eq!([A, B, C].map(|route| fill(&mut ahead, route)), [0, 3, 1]);
         for _ in 1..AHEAD {
             ahead.ended(A, false);
         }
-        assert_eq!((ahead.busy(), ahead.speeds[&A].handed), (4, 0));
+        assert_eq!((ahead.routes.busy, ahead.speeds[&A].handed), (4, 0));
     }
 
     #[test]
@@ -139,7 +138,7 @@ mod tests {
             ahead.ended(A, true);
             ahead.started(A);
         }
-        assert_eq!(ahead.busy(), 0);
+        assert_eq!(ahead.routes.busy, 0);
         for _ in 0..12 {
             ahead.ended(A, true);
         }

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(started, [Some(0), Some(3), None]);
         assert!(ready.is_stuck());
 
-        routes.ended(SLOW);
+        routes.ended(SLOW, true);
         assert_eq!(start(&mut ready, &mut routes), Some(1), "it has waited longest");
     }
 

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::clock::instant;
 use crate::relay::dispatch::deliverer::{Deliverer, LeaseKind, Outcome};
-use crate::relay::dispatch::fair_share::{FairShare, RouteId};
+use crate::relay::dispatch::fair_share::{Capacity, FairShare, RouteId};
 use crate::relay::dispatch::route_queue::{RouteQueue, Routed};
 use crate::relay::number_map::NumberMap;
 use crate::store::Content;
@@ -51,7 +51,7 @@ pub(crate) struct WorkerPool<K> {
 #[derive(Debug)]
 pub(crate) struct Assignment {
     pub(crate) route: RouteId,
-    pub(crate) under: LeaseKind,
+    pub(crate) lease: LeaseKind,
     pub(crate) attempts: u32,
     pub(crate) content: Content,
 }
@@ -142,7 +142,7 @@ impl<K> WorkerPool<K> {
 
     /// What no worker has begun with, under leases that are meant, is over, as too late.
     pub(crate) fn recall(&mut self, is_meant: impl Fn(&LeaseKind) -> bool) {
-        let is_meant = |(_, assignment): &(u64, Assignment)| is_meant(&assignment.under);
+        let is_meant = |(_, assignment): &(u64, Assignment)| is_meant(&assignment.lease);
         let mut state = self.shared.state();
         let taken_on = self.taken_on.extract_if(.., |it| is_meant(it));
         let waiting = state.queue.take_out(is_meant).into_iter().chain(taken_on);
@@ -198,7 +198,7 @@ impl State {
     /// A delivery is over. Returns the next one, if it is the task's turn still, or again.
     fn finish(&mut self, id: u64, route: RouteId, over: Finished, keeps_turn: bool) -> Next {
         self.finished.push((id, over));
-        self.routes.ended(route);
+        self.routes.ended(route, true);
         let has_turn = keeps_turn || !self.queue.is_empty() && self.takes_turn();
         if has_turn { self.next() } else { None }
     }
@@ -233,8 +233,8 @@ impl Shared {
 
     /// Delivers one event. Returns its outcome, and whether it is still this task's turn.
     async fn deliver(self: &Arc<Self>, assignment: Assignment) -> (Outcome, bool) {
-        let Assignment { under, attempts, content, .. } = assignment;
-        let mut delivery = pin!(self.deliverer.deliver(under, attempts, content));
+        let Assignment { lease, attempts, content, .. } = assignment;
+        let mut delivery = pin!(self.deliverer.deliver(lease, attempts, content));
         let mut keeps_turn = true;
         let outcome = poll_fn(|cx| {
             let poll = or_panic(|cx| delivery.as_mut().poll(cx), cx);

@@ -1,15 +1,15 @@
 //! Due rows: makes waiting rows new when their time has come, and new rows wait whose time has not.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use tokio::task::Id;
 use tokio::time::Instant;
 
 use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{ShardId, jitter};
-use crate::relay::fetch::shard_reader::no_answer;
-use crate::store::{Due, Pending, Promote, RowLease, Store};
+use crate::relay::store_tasks::StoreTasks;
+use crate::store::{Due, DueRow, Pending, Promote, RowLease, Store};
+use crate::telemetry::{Component, Observers, RelayEvent};
 
 /// As many rows become new at a time.
 const LIMIT: u32 = 1000;
@@ -35,25 +35,20 @@ pub(crate) struct DueRows {
     next: Option<Instant>,
     /// When the last look ended.
     last: Instant,
-    look: Option<Promotion>,
+    /// When the look under way began.
+    begun: Option<Instant>,
     /// Rows that were read before their time.
     early: Vec<RowLease>,
     /// The relay stops: what is due later stays in the table.
     is_stopping: bool,
-}
-
-/// A look under way.
-#[derive(Debug)]
-struct Promotion {
-    id: Id,
-    begun: Instant,
+    observers: Observers,
 }
 
 impl DueRows {
     /// The first look is due at once.
-    pub(crate) fn new(poll: Duration, now: Instant) -> Self {
+    pub(crate) fn new(poll: Duration, now: Instant, observers: Observers) -> Self {
         let (next, early) = (Some(now), Vec::new());
-        Self { poll, next, last: now, look: None, early, is_stopping: false }
+        Self { poll, next, last: now, begun: None, early, is_stopping: false, observers }
     }
 
     /// A row is due then.
@@ -84,39 +79,50 @@ impl DueRows {
 
     /// Whether rows may become new that are due now.
     pub(crate) fn is_looking(&self) -> bool {
-        self.look.is_some() || (self.is_stopping && self.next.is_some())
+        self.begun.is_some() || (self.is_stopping && self.next.is_some())
     }
 
     /// When to look next, unless a look is under way.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
-        self.next.filter(|_| self.look.is_none())
+        self.next.filter(|_| self.begun.is_none())
     }
 
-    /// Whether this task looks.
-    pub(crate) fn is_looked_by(&self, id: Id) -> bool {
-        self.look.as_ref().is_some_and(|look| look.id == id)
-    }
-
-    /// Begins a look at these shards, if it is time.
-    pub(crate) fn start(
+    /// Starts a look at these shards, if it is time.
+    pub(crate) fn start<A: Send + 'static>(
         &mut self,
         now: Instant,
         shards: impl FnOnce() -> Vec<ShardId>,
-        spawn: impl FnOnce(Asked) -> Id,
+        tasks: &mut StoreTasks<A>,
+        answer: fn(Result<Due>) -> A,
     ) {
-        let is_due = self.next.is_some_and(|next| next <= now) || !self.early.is_empty();
-        if self.look.is_some() || !is_due {
-            return;
+        if let Some(early) = self.begin(now) {
+            let (store, promote) = (tasks.store(), Promote { shards: shards(), limit: LIMIT });
+            tasks.call(async move { look(&*store, &early, &promote).await }, answer);
         }
-        let early = std::mem::take(&mut self.early);
-        let asked = Asked { early, promote: Promote { shards: shards(), limit: LIMIT } };
-        self.look = Some(Promotion { id: spawn(asked), begun: now });
-        self.next = None;
+    }
+
+    /// Begins a look, if it is time. Returns the rows that are to wait.
+    fn begin(&mut self, now: Instant) -> Option<Vec<RowLease>> {
+        let is_due = self.next.is_some_and(|next| next <= now) || !self.early.is_empty();
+        if self.begun.is_some() || !is_due {
+            return None;
+        }
+        (self.begun, self.next) = (Some(now), None);
+        Some(std::mem::take(&mut self.early))
+    }
+
+    /// Takes in an answer. Returns the rows that are new now.
+    pub(crate) fn answered(&mut self, due: Result<Due>, now: Instant) -> Vec<DueRow> {
+        self.ended(&due, now);
+        due.map(|due| due.rows).unwrap_or_else(|error| {
+            self.observers.on_event(&RelayEvent::failed(Component::Read, &error));
+            Vec::new()
+        })
     }
 
     /// A look has ended. One that took long is not repeated soon, whatever is due.
-    pub(crate) fn ended(&mut self, due: &Result<Due>, now: Instant) {
-        let Some(Promotion { begun, .. }) = self.look.take() else { return };
+    fn ended(&mut self, due: &Result<Due>, now: Instant) {
+        let Some(begun) = self.begun.take() else { return };
         let took = now.saturating_duration_since(begun);
         self.last = now;
         let poll = self.poll.mul_f64(jitter());
@@ -132,25 +138,15 @@ impl DueRows {
     }
 }
 
-/// What a look is to do.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    early: Vec<RowLease>,
-    promote: Promote,
-}
-
-/// Asks the store, as long as it is worth waiting for. Rows that could not be postponed are read again.
-pub(crate) async fn look(store: Arc<dyn Store>, asked: Asked, patience: Duration) -> Result<Due> {
-    let looking = async {
-        crash_point!("promote.before"?);
-        if !asked.early.is_empty() {
-            store.postpone(&asked.early).await?;
-        }
-        let due = store.promote(&asked.promote).await?;
-        crash_point!("promote.after"?);
-        Ok(due)
-    };
-    tokio::time::timeout(patience, looking).await.unwrap_or_else(|_| Err(no_answer()))
+/// Rows that could not be postponed are read again.
+async fn look(store: &dyn Store, early: &[RowLease], promote: &Promote) -> Result<Due> {
+    crash_point!("promote.before"?);
+    if !early.is_empty() {
+        store.postpone(early).await?;
+    }
+    let due = store.promote(promote).await?;
+    crash_point!("promote.after"?);
+    Ok(due)
 }
 
 #[cfg(test)]
@@ -161,15 +157,8 @@ mod tests {
 
     const POLL: Duration = Duration::from_secs(1);
 
-    /// Whether a look begins.
-    async fn begins(due: &mut DueRows, now: Instant) -> bool {
-        let (task, mut has_begun) = (tokio::spawn(async {}), false);
-        due.start(now, Vec::new, |_| {
-            has_begun = true;
-            task.id()
-        });
-        task.await.unwrap();
-        has_begun
+    fn due_rows(now: Instant) -> DueRows {
+        DueRows::new(POLL, now, Observers::default())
     }
 
     fn found(next: Option<Duration>) -> Result<Due> {
@@ -177,91 +166,91 @@ mod tests {
     }
 
     /// One that has looked and found nothing.
-    async fn idle() -> (DueRows, Instant) {
+    fn idle() -> (DueRows, Instant) {
         let now = instant();
-        let mut due = DueRows::new(POLL, now);
-        assert!(begins(&mut due, now).await, "the first look is due at once");
+        let mut due = due_rows(now);
+        assert!(due.begin(now).is_some(), "the first look is due at once");
         due.ended(&found(None), now);
         (due, now)
     }
 
-    #[tokio::test]
-    async fn it_looks_with_every_poll() {
-        let (mut due, now) = idle().await;
+    #[test]
+    fn it_looks_with_every_poll() {
+        let (mut due, now) = idle();
 
-        assert!(!begins(&mut due, now + POLL / 3).await);
-        assert!(begins(&mut due, now + POLL * 2).await);
-        assert!(!begins(&mut due, now + POLL * 4).await, "one look at a time");
+        assert!(!due.begin(now + POLL / 3).is_some());
+        assert!(due.begin(now + POLL * 2).is_some());
+        assert!(!due.begin(now + POLL * 4).is_some(), "one look at a time");
     }
 
-    #[tokio::test]
-    async fn it_looks_when_the_next_row_is_due() {
-        let (mut due, now) = idle().await;
+    #[test]
+    fn it_looks_when_the_next_row_is_due() {
+        let (mut due, now) = idle();
         due.at(now + POLL / 4);
 
-        assert!(!begins(&mut due, now + POLL / 5).await);
-        assert!(begins(&mut due, now + POLL / 3).await);
+        assert!(!due.begin(now + POLL / 5).is_some());
+        assert!(due.begin(now + POLL / 3).is_some());
         due.ended(&found(Some(POLL / 10)), now + POLL / 3);
-        assert!(begins(&mut due, now + POLL / 2).await, "as the store has said");
+        assert!(due.begin(now + POLL / 2).is_some(), "as the store has said");
     }
 
-    #[tokio::test]
-    async fn it_looks_again_at_once_while_there_are_more() {
-        let (mut due, now) = idle().await;
+    #[test]
+    fn it_looks_again_at_once_while_there_are_more() {
+        let (mut due, now) = idle();
         due.at(now);
-        assert!(begins(&mut due, now + POLL / 3).await);
+        assert!(due.begin(now + POLL / 3).is_some());
 
         due.ended(&found(Some(Duration::ZERO)), now + POLL / 3);
 
-        assert!(begins(&mut due, now + POLL / 3).await);
+        assert!(due.begin(now + POLL / 3).is_some());
     }
 
-    #[tokio::test]
-    async fn a_row_that_is_due_during_a_look_is_not_forgotten() {
+    #[test]
+    fn a_row_that_is_due_during_a_look_is_not_forgotten() {
         let now = instant();
-        let mut due = DueRows::new(POLL, now);
-        begins(&mut due, now).await;
+        let mut due = due_rows(now);
+        due.begin(now).is_some();
 
         due.at(now + POLL / 4);
         due.ended(&found(None), now);
 
-        assert!(begins(&mut due, now + POLL / 3).await);
+        assert!(due.begin(now + POLL / 3).is_some());
     }
 
-    #[tokio::test]
-    async fn a_look_that_took_long_is_not_repeated_soon() {
+    #[test]
+    fn a_look_that_took_long_is_not_repeated_soon() {
         let now = instant();
-        let mut due = DueRows::new(POLL, now);
-        begins(&mut due, now).await;
+        let mut due = due_rows(now);
+        due.begin(now).is_some();
 
         due.ended(&found(None), now + POLL);
 
-        assert!(!begins(&mut due, now + POLL * 40).await);
+        assert!(!due.begin(now + POLL * 40).is_some());
         due.at(now);
-        assert!(begins(&mut due, now + POLL * 40).await, "unless a row is known to be due");
+        assert!(due.begin(now + POLL * 40).is_some(), "unless a row is known to be due");
     }
 
-    #[tokio::test]
-    async fn a_look_that_failed_is_repeated() {
+    #[test]
+    fn a_look_that_failed_is_repeated() {
         let now = instant();
-        let mut due = DueRows::new(POLL, now);
-        begins(&mut due, now).await;
+        let mut due = due_rows(now);
+        due.begin(now).is_some();
 
         due.ended(&Err(Error::new(ErrorKind::Unavailable, "gone")), now);
 
-        assert!(begins(&mut due, now + POLL * 2).await);
+        assert!(due.begin(now + POLL * 2).is_some());
     }
 
-    #[tokio::test]
-    async fn a_stop_looks_once_for_what_is_due_now() {
-        let (mut due, now) = idle().await;
+    #[test]
+    fn a_stop_looks_once_for_what_is_due_now() {
+        let (mut due, now) = idle();
         due.look_last(now);
         assert!(due.is_looking());
-        assert!(begins(&mut due, now).await);
+        assert!(due.begin(now).is_some());
         due.at(now);
 
         due.ended(&found(Some(POLL / 10)), now);
 
-        assert!(!due.is_looking() && !begins(&mut due, now + POLL * 4).await);
+        assert!(!due.is_looking() && !due.begin(now + POLL * 4).is_some());
     }
 }

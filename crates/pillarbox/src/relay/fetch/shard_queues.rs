@@ -61,7 +61,7 @@ pub(crate) struct ShardQueues {
     due: BTreeSet<(Instant, ShardKey)>,
     ready: RouteQueue<Box<Queued>>,
     /// Rows that come from memory and may start: they go first, but not always.
-    ready_hot: RouteQueue<Box<Queued>>,
+    ready_local: RouteQueue<Box<Queued>>,
     slow: SlowRoutes,
     key_reads: VecDeque<ShardKey>,
     /// Rows that are new again, and were in flight when this was heard.
@@ -155,7 +155,12 @@ enum Kind {
 }
 
 impl ShardQueues {
-    pub(crate) fn new(pages: Pages) -> Self {
+    /// Reads so many rows at a time, of all shards together.
+    pub(crate) fn new(batch: u32) -> Self {
+        Self::with_pages(Pages { batch, least: 16 })
+    }
+
+    fn with_pages(pages: Pages) -> Self {
         Self {
             pages,
             limits: Limits::RELAY,
@@ -168,7 +173,7 @@ impl ShardQueues {
             parked: BTreeMap::new(),
             due: BTreeSet::new(),
             ready: RouteQueue::default(),
-            ready_hot: RouteQueue::default(),
+            ready_local: RouteQueue::default(),
             slow: SlowRoutes::default(),
             key_reads: VecDeque::new(),
             promoted_in_hand: NumberSet::default(),
@@ -234,7 +239,7 @@ impl ShardQueues {
     }
 
     fn leave_ready(&mut self, shard: ShardId) -> Vec<Pending> {
-        let both = [&mut self.ready, &mut self.ready_hot];
+        let both = [&mut self.ready, &mut self.ready_local];
         let gone = both.map(|ready| ready.take_out(|queued| queued.row.shard == shard));
         gone.into_iter().flatten().map(|queued| queued.row).collect()
     }
@@ -302,7 +307,7 @@ impl ShardQueues {
             (has_heads || shard.last_pass != LastPass::Over) && !self.draining.contains(id)
         };
         self.read_under_way
-            || self.cold_depth() + self.hot_depth() + self.key_reads.len() > 0
+            || self.table_depth() + self.local_depth() + self.key_reads.len() > 0
             || self.shards.iter().any(is_unread)
             || self.slow.has_left()
             || self.keys.values().any(KeyQueue::has_next)
@@ -341,13 +346,13 @@ impl ShardQueues {
     }
 
     /// How many rows from the table may start.
-    pub(crate) fn cold_depth(&self) -> usize {
+    pub(crate) fn table_depth(&self) -> usize {
         self.ready.len()
     }
 
     /// How many rows from memory may start.
-    pub(crate) fn hot_depth(&self) -> usize {
-        self.ready_hot.len()
+    pub(crate) fn local_depth(&self) -> usize {
+        self.ready_local.len()
     }
 
     /// The next row to start, and the epoch its shard is held at.
@@ -367,7 +372,7 @@ impl ShardQueues {
         let Some(queue) = self.keys.get_mut(shard_key) else { return };
         if let Some(queued) = queue.pop() {
             let is_hot = queued.room.is_some();
-            let ready = if is_hot { &mut self.ready_hot } else { &mut self.ready };
+            let ready = if is_hot { &mut self.ready_local } else { &mut self.ready };
             return ready.push(queued);
         }
         if queue.is_idle() && queue.parked.is_none() && queue.tail_unread {

@@ -1,5 +1,6 @@
 //! Gauges: how much there is of what, now and then.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
@@ -60,5 +61,28 @@ fn gauges(stats: &Stats) -> Gauges {
         owners: stats.owners,
         owned_shards: stats.owned_shards,
         ..Gauges::default()
+    }
+}
+
+/// How many events wait in memory for a worker: written by the loop, read by the gauges.
+#[derive(Debug, Default)]
+pub(crate) struct Depths {
+    local: AtomicU64,
+    table: AtomicU64,
+}
+
+impl Depths {
+    /// So many came from writers of this process, and so many from the table.
+    pub(crate) fn tell(&self, local: usize, table: usize) {
+        self.local.store(local as u64, Ordering::Relaxed);
+        self.table.store(table as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn local(&self) -> u64 {
+        self.local.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn table(&self) -> u64 {
+        self.table.load(Ordering::Relaxed)
     }
 }

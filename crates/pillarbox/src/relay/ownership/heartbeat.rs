@@ -24,7 +24,7 @@ pub(crate) struct Heartbeat {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ownership: Arc<Ownership>,
-    pub(crate) layout: OutboxConfig,
+    pub(crate) config: OutboxConfig,
     pub(crate) length: Duration,
     pub(crate) poll: Duration,
     pub(crate) balance: Mutex<Balance>,
@@ -37,7 +37,7 @@ impl Heartbeat {
         self.with_balance(|balance| *balance = Balance::new(self.length / 3, instant()));
         let deadline = Deadline::after(&*self.clock, self.length);
         crash_point!("join.before"?);
-        self.store.join(&Join { lease: self.lease(), mode: self.layout.mode }).await?;
+        self.store.join(&Join { lease: self.lease(), mode: self.config.mode }).await?;
         crash_point!("join.after"?);
         self.ownership.renewed(deadline, self.length / 3);
         Ok(())
@@ -152,7 +152,7 @@ impl Heartbeat {
     }
 
     fn next_move(&self, members: &[Member]) -> Move {
-        let (owner, shards) = (&self.ownership.owner, self.layout.shards.get());
+        let (owner, shards) = (&self.ownership.owner, self.config.shards.get());
         let kept = self.ownership.held().kept();
         let owned = self.ownership.held().owned().len();
         let own = members.iter().find(|member| member.owner == *owner);
@@ -196,13 +196,13 @@ impl Heartbeat {
     /// A third of the lease for one that has everything; shorter beside others, so that what one
     /// of them leaves behind is noticed soon.
     fn pause(&self) -> Duration {
-        let has_all = self.ownership.held().kept() == self.layout.shards.get();
+        let has_all = self.ownership.held().kept() == self.config.shards.get();
         if has_all { self.length / 3 } else { self.poll.min(self.length / 3) }
     }
 
     fn lease(&self) -> Lease {
         let is_stopping = self.ownership.held().is_stopping;
-        let shards = self.layout.shards.get();
+        let shards = self.config.shards.get();
         let wants = self.with_balance(|balance| balance.wants(shards, instant()));
         Lease {
             owner: self.ownership.owner.clone(),

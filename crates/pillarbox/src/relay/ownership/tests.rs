@@ -47,7 +47,7 @@ fn relay(store: &MemoryStore) -> Heartbeat {
         store: Arc::new(store.clone()),
         clock: Arc::new(SystemClock),
         ownership: Ownership::new(),
-        layout: OutboxConfig {
+        config: OutboxConfig {
             shards: NonZeroU16::new(64).unwrap(),
             mode: DeliveryMode::default(),
         },

@@ -14,7 +14,7 @@ use crate::id::{Epoch, OwnerId, Seq, ShardId};
 use crate::local_queue::{
     Handover, LocalQueue, LocalReceiver, LocalRelay, Message, OwnedShards, Registration,
 };
-use crate::relay::fetch::local_events::HotWork;
+use crate::relay::fetch::local_events::LocalEvents;
 use crate::relay::schedules::{chance, play};
 use crate::telemetry::Observers;
 use crate::tx::Place;
@@ -135,7 +135,7 @@ fn writers(lane: &LocalQueue, traffic: &Arc<Traffic>, load: Load) -> JoinSet<()>
 }
 
 async fn join(mut writers: JoinSet<()>) {
-    while let Some(ended) = writers.join_next_with_id().await {
+    while let Some(ended) = writers.join_next().await {
         ended.expect("it was not aborted");
     }
 }
@@ -235,7 +235,7 @@ pub(super) fn bounds_bytes() {
 pub(super) fn gives_back() {
     play(2, async {
         let (lane, mail) = open(PLACES);
-        let mut work = HotWork::new(lane.clone(), mail);
+        let mut work = LocalEvents::new(lane.clone(), mail, Observers::default());
         let traffic = Arc::new(Traffic::default());
         let writers =
             writers(&lane, &traffic, Load { each: 2, commits: 2, most: usize::MAX, events });

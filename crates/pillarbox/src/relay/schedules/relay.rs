@@ -212,7 +212,7 @@ fn writers(outbox: &Outbox, store: &MemoryStore, ledger: &Ledger) -> JoinSet<()>
 }
 
 async fn join(mut writers: JoinSet<()>) {
-    while let Some(ended) = writers.join_next_with_id().await {
+    while let Some(ended) = writers.join_next().await {
         ended.expect("it was not aborted");
     }
 }

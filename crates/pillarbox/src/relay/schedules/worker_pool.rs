@@ -41,12 +41,12 @@ fn deliverer<F: Future<Output = ()> + Send + 'static>(
 
 fn take_on(pool: &mut WorkerPool<usize>, numbers: std::ops::Range<usize>) {
     for number in numbers {
-        let under = LeaseKind::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
+        let lease = LeaseKind::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
         let event = Envelope::json("a.b", &number).expect("a number is JSON");
         let route = RouteId::numbered(number as u64 % 2);
         pool.start(
             number,
-            Assignment { route, under, attempts: 0, content: Content::Event(event) },
+            Assignment { route, lease, attempts: 0, content: Content::Event(event) },
         );
     }
 }

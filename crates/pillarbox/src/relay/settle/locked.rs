@@ -2,40 +2,33 @@
 
 use std::time::Duration;
 
-use tokio::task::Id;
 use tokio::time::Instant;
 
 use crate::error::{ErrorKind, Result};
 use crate::id::Seq;
 use crate::relay::SECOND;
-use crate::relay::fetch::shard_reader::no_answer;
 use crate::relay::number_map::NumberSet;
+use crate::relay::settle::Decided;
+use crate::relay::store_tasks::within;
 use crate::store::{RowLease, Store};
 
 /// How often it is asked whether the rows are free.
 const PAUSE: Duration = SECOND;
 
-/// A verdict with its row.
-pub(crate) trait OnRow {
-    fn row(&self) -> RowLease;
-}
-
 #[derive(Debug)]
 pub(crate) struct Locked<T> {
     verdicts: Vec<T>,
-    /// The question that was asked last, while it is not answered.
-    asking: Option<Id>,
     ask_at: Option<Instant>,
 }
 
 impl<T> Default for Locked<T> {
     fn default() -> Self {
-        Self { verdicts: Vec::new(), asking: None, ask_at: None }
+        Self { verdicts: Vec::new(), ask_at: None }
     }
 }
 
-impl<T: OnRow> Locked<T> {
-    pub(crate) fn push(&mut self, verdict: T, now: Instant) {
+impl<H> Locked<Decided<H>> {
+    pub(crate) fn push(&mut self, verdict: Decided<H>, now: Instant) {
         self.ask_at.get_or_insert(now + PAUSE);
         self.verdicts.push(verdict);
     }
@@ -44,7 +37,7 @@ impl<T: OnRow> Locked<T> {
         self.verdicts.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Decided<H>> {
         self.verdicts.iter()
     }
 
@@ -53,26 +46,18 @@ impl<T: OnRow> Locked<T> {
         self.ask_at
     }
 
-    /// Asks which rows are still locked, if it is time.
-    pub(crate) fn ask(&mut self, now: Instant, spawn: impl FnOnce(Vec<RowLease>) -> Id) {
-        if self.ask_at.is_some_and(|at| at <= now) {
-            self.ask_at = None;
-            self.asking = Some(spawn(self.verdicts.iter().map(T::row).collect()));
-        }
-    }
-
-    /// Whether this task asks.
-    pub(crate) fn is_asked_by(&self, id: Id) -> bool {
-        self.asking == Some(id)
+    /// The rows to ask about, if it is time.
+    pub(crate) fn ask(&mut self, now: Instant) -> Option<Vec<RowLease>> {
+        self.ask_at.take_if(|at| *at <= now)?;
+        Some(self.verdicts.iter().map(|it| it.dispatched.row_lease()).collect())
     }
 
     /// Takes the verdicts out whose rows are free; without an answer, none.
-    pub(crate) fn answered(&mut self, still: Result<Vec<Seq>>, now: Instant) -> Vec<T> {
-        self.asking = None;
+    pub(crate) fn answered(&mut self, still: Result<Vec<Seq>>, now: Instant) -> Vec<Decided<H>> {
         let mut free = Vec::new();
         if let Ok(still) = still {
             let still: NumberSet<Seq> = still.into_iter().collect();
-            free.extend(self.verdicts.extract_if(.., |it| !still.contains(&it.row().seq)));
+            free.extend(self.verdicts.extract_if(.., |it| !still.contains(&it.dispatched.row.seq)));
         }
         self.ask_at = (!self.verdicts.is_empty()).then(|| now + PAUSE);
         free
@@ -83,10 +68,9 @@ impl<T: OnRow> Locked<T> {
 pub(crate) async fn ask(
     store: &dyn Store,
     rows: &[RowLease],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<Seq>> {
-    let locked = tokio::time::timeout(patience, store.locked(rows)).await;
-    locked.unwrap_or_else(|_| Err(no_answer()))
+    within(timeout, store.locked(rows)).await
 }
 
 /// Gives rows back; if that is busy, once more, without the rows that are locked.

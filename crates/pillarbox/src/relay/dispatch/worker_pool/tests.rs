@@ -36,9 +36,9 @@ fn pool<F: Future<Output = ()> + Send + 'static>(
 /// Even and odd numbers go to routes of their own.
 fn assignment(number: u32) -> Assignment {
     let route = RouteId::numbered((number % 2).into());
-    let under = LeaseKind::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
+    let lease = LeaseKind::Row(Deadline::after(&SystemClock, Duration::from_secs(3600)));
     let content = Content::Event(Envelope::json("a.b", &number).unwrap());
-    Assignment { route, under, attempts: 0, content }
+    Assignment { route, lease, attempts: 0, content }
 }
 
 fn start(pool: &mut WorkerPool<u32>, numbers: std::ops::Range<u32>) {
@@ -176,7 +176,7 @@ async fn a_route_that_waits_has_its_share_of_workers_and_the_others_go_on() {
     gate.add_permits(50);
     assert_eq!(all(&mut pool).await.len(), 50);
     let state = pool.shared.state();
-    assert_eq!((state.turns, state.routes.busy()), (0, 0));
+    assert_eq!((state.turns, state.routes.busy), (0, 0));
 }
 
 #[tokio::test]

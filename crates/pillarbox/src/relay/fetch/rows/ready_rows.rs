@@ -8,7 +8,10 @@ use tokio::time::Instant;
 use crate::clock::Deadline;
 use crate::id::Epoch;
 use crate::local_queue::{LocalEvent, Permit};
+use crate::relay::dispatch::crash_guard::Suspect;
+use crate::relay::dispatch::deliverer::LeaseKind;
 use crate::relay::dispatch::dispatched::Dispatched;
+use crate::relay::dispatch::worker_pool::Assignment;
 use crate::relay::fetch::local_events::{IN_A_ROW, lease_of};
 use crate::relay::fetch::memory::InMemory;
 use crate::relay::fetch::rows::row_lease::RowLeaseGuard;
@@ -25,18 +28,24 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 enum Row {
     Claimed(Box<Pending>, InMemory),
-    Hot(Box<LocalEvent>),
+    Local(Box<LocalEvent>),
 }
 
-/// A delivery under way, kept here so that a panic cannot take it along.
+/// What is kept of a row from its start until its verdict is written.
 #[derive(Debug)]
-pub(crate) struct UnderWay {
-    pub(crate) job: Dispatched,
+pub(crate) struct RowHold {
     pub(crate) guard: Arc<RowLeaseGuard>,
-    /// Its place in the hot lane, if it came through it.
-    pub(crate) room: Option<Permit>,
-    /// Its bytes in memory, if it came from the table.
-    pub(crate) _bytes: Option<InMemory>,
+    /// Its place in the local queue, if it came from there.
+    _permit: Option<Permit>,
+    /// Its bytes in memory until it is delivered, if it came from the table.
+    bytes: Option<InMemory>,
+}
+
+impl RowHold {
+    /// Its content is gone from memory.
+    pub(crate) fn unload(&mut self) {
+        self.bytes = None;
+    }
 }
 
 impl Waiting {
@@ -46,13 +55,13 @@ impl Waiting {
     }
 
     /// A hot row was born under a lease, as if it had been claimed.
-    pub(crate) fn hot(event: Box<LocalEvent>, since: Instant) -> Self {
+    pub(crate) fn local(event: Box<LocalEvent>, since: Instant) -> Self {
         let guard = RowLeaseGuard::new(lease_of(&event), event.deadline);
-        Self { guard, since, row: Row::Hot(event) }
+        Self { guard, since, row: Row::Local(event) }
     }
 
-    pub(crate) fn is_hot(&self) -> bool {
-        matches!(self.row, Row::Hot(_))
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.row, Row::Local(_))
     }
 
     /// Whether somebody had it in hand and never decided on it.
@@ -61,21 +70,28 @@ impl Waiting {
     }
 
     /// What is delivered, and what is kept of it meanwhile.
-    pub(crate) fn start(self) -> (UnderWay, Content) {
+    pub(crate) fn start(self) -> (Dispatched, RowHold, Assignment) {
         let is_suspect = self.is_suspect();
         let guard = self.guard;
-        match self.row {
+        let (dispatched, content, permit, bytes) = match self.row {
             Row::Claimed(row, bytes) => {
-                let job = Dispatched::of(&row, Epoch(0)).suspect(is_suspect);
-                (UnderWay { job, guard, room: None, _bytes: Some(bytes) }, row.content)
+                let dispatched = Dispatched::of(&row, Epoch(0)).suspect(is_suspect);
+                (dispatched, row.content, None, Some(bytes))
             }
-            Row::Hot(event) => {
+            Row::Local(event) => {
                 let LocalEvent { envelope, place, room, .. } = *event;
-                let job = Dispatched::of_hot(&envelope, place);
-                let under_way = UnderWay { job, guard, room: Some(room), _bytes: None };
-                (under_way, Content::Event(envelope))
+                let dispatched = Dispatched::of_local(&envelope, place);
+                (dispatched, Content::Event(envelope), Some(room), None)
             }
-        }
+        };
+        let assignment = dispatched.assignment(LeaseKind::Claim(Arc::clone(&guard)), content);
+        (dispatched, RowHold { guard, _permit: permit, bytes }, assignment)
+    }
+}
+
+impl Suspect for Waiting {
+    fn row(&self) -> RowLease {
+        self.guard.row
     }
 }
 
@@ -83,7 +99,7 @@ impl Waiting {
 /// come first and are not given back, for that would clear them.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyRows {
-    hot: VecDeque<Waiting>,
+    local: VecDeque<Waiting>,
     table: VecDeque<Waiting>,
     suspects: VecDeque<Waiting>,
     in_a_row: u32,
@@ -92,7 +108,7 @@ pub(crate) struct ReadyRows {
 impl ReadyRows {
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let line = match () {
-            () if waiting.is_hot() => &mut self.hot,
+            () if waiting.is_local() => &mut self.local,
             () if waiting.is_suspect() => &mut self.suspects,
             () => &mut self.table,
         };
@@ -104,8 +120,8 @@ impl ReadyRows {
         if let Some(suspect) = self.suspects.pop_front() {
             return Some(suspect);
         }
-        let is_turn_of_hot = self.in_a_row < IN_A_ROW || self.table.is_empty();
-        if let Some(waiting) = self.hot.pop_front_if(|_| is_turn_of_hot) {
+        let is_turn_of_local = self.in_a_row < IN_A_ROW || self.table.is_empty();
+        if let Some(waiting) = self.local.pop_front_if(|_| is_turn_of_local) {
             self.in_a_row += 1;
             return Some(waiting);
         }
@@ -114,8 +130,8 @@ impl ReadyRows {
     }
 
     /// How many from memory wait.
-    pub(crate) fn hot(&self) -> usize {
-        self.hot.len()
+    pub(crate) fn local(&self) -> usize {
+        self.local.len()
     }
 
     /// How many of the table wait.
@@ -125,14 +141,14 @@ impl ReadyRows {
 
     /// Since when the one has waited that has waited longest.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        let first = [&self.hot, &self.table].map(|line| line.front().map(|it| it.since));
+        let first = [&self.local, &self.table].map(|line| line.front().map(|it| it.since));
         first.into_iter().flatten().min()
     }
 
     /// Takes those out that have waited since then or before; they came in the order of time.
     pub(crate) fn take_since(&mut self, moment: Instant) -> Vec<RowLease> {
         let mut taken = Vec::new();
-        for line in [&mut self.hot, &mut self.table] {
+        for line in [&mut self.local, &mut self.table] {
             while let Some(waiting) = line.pop_front_if(|it| it.since <= moment) {
                 taken.push(waiting.guard.row);
             }
@@ -142,19 +158,19 @@ impl ReadyRows {
 
     /// Takes all of them out.
     pub(crate) fn take_all(&mut self) -> Vec<RowLease> {
-        let all = self.hot.drain(..).chain(self.table.drain(..)).chain(self.suspects.drain(..));
+        let all = self.local.drain(..).chain(self.table.drain(..)).chain(self.suspects.drain(..));
         all.map(|waiting| waiting.guard.row).collect()
     }
 
     /// Forgets those that are another's by now.
     pub(crate) fn drop_lost(&mut self) {
-        self.hot.retain(|waiting| !waiting.guard.is_lost());
+        self.local.retain(|waiting| !waiting.guard.is_lost());
         self.table.retain(|waiting| !waiting.guard.is_lost());
         self.suspects.retain(|waiting| !waiting.guard.is_lost());
     }
 
     pub(crate) fn guards(&self) -> impl Iterator<Item = &Arc<RowLeaseGuard>> {
-        self.hot.iter().chain(&self.table).chain(&self.suspects).map(|waiting| &waiting.guard)
+        self.local.iter().chain(&self.table).chain(&self.suspects).map(|waiting| &waiting.guard)
     }
 }
 
@@ -195,7 +211,7 @@ mod tests {
     }
 
     /// So many from memory.
-    fn hot(count: usize) -> Vec<Waiting> {
+    fn local(count: usize) -> Vec<Waiting> {
         let (lane, mut mail) = LocalQueue::new(100);
         lane.open(LocalRelay {
             owner: OwnerId::generate(),
@@ -210,7 +226,7 @@ mod tests {
         let reservation = lane.reserve(&sent).unwrap();
         Handover::new(lane, reservation, vec![Some(place); count], &sent).keep(&sent);
         let leased = std::iter::from_fn(|| match mail.try_next()? {
-            Message::Leased(event) => Some(Waiting::hot(event, instant())),
+            Message::Leased(event) => Some(Waiting::local(event, instant())),
             other => panic!("{other:?}"),
         });
         leased.collect()
@@ -219,7 +235,7 @@ mod tests {
     /// Where the next ones come from: hot, table or suspect.
     fn drawn(line: &mut ReadyRows) -> String {
         let kind = |it: Waiting| match () {
-            () if it.is_hot() => 'h',
+            () if it.is_local() => 'h',
             () if it.is_suspect() => 's',
             () => 't',
         };
@@ -229,7 +245,7 @@ mod tests {
     #[test]
     fn two_of_three_are_hot_while_the_table_has_something() {
         let mut line = ReadyRows::default();
-        hot(9).into_iter().for_each(|it| line.push(it));
+        local(9).into_iter().for_each(|it| line.push(it));
         (0..3).for_each(|_| line.push(cold(false)));
         line.push(cold(true));
 
@@ -242,10 +258,10 @@ mod tests {
         (0..3).for_each(|_| line.push(cold(false)));
         assert_eq!(drawn(&mut line), "ttt");
 
-        hot(5).into_iter().for_each(|it| line.push(it));
+        local(5).into_iter().for_each(|it| line.push(it));
         assert_eq!(drawn(&mut line), "hhhhh");
         (0..2).for_each(|_| line.push(cold(false)));
-        hot(3).into_iter().for_each(|it| line.push(it));
+        local(3).into_iter().for_each(|it| line.push(it));
         assert_eq!(drawn(&mut line), "hhtht", "from the beginning");
     }
 }

@@ -1,14 +1,21 @@
-//! The lease on one row: until when it is ours, and whether it still is.
+//! Leases on single rows, and their renewal.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use crate::clock::{Clock, Deadline};
-use crate::id::{Seq, Token};
+use tokio::time::Instant;
+
+use crate::clock::{Clock, Deadline, instant};
+use crate::crash_point::crash_point;
+use crate::error::Result;
+use crate::id::{OwnerId, Seq, Token};
 use crate::relay::number_map::{NumberMap, NumberSet};
-use crate::store::RowLease;
+use crate::relay::settle::locked;
+use crate::relay::store_tasks::{StoreTasks, within};
+use crate::store::{RenewRows, RowLease, Store};
+use crate::telemetry::{Component, Observers, RelayEvent};
 
 /// A row in hand, shared between the engine that renews its lease and the delivery that relies on
 /// it.
@@ -49,11 +56,104 @@ impl RowLeaseGuard {
     }
 }
 
+/// Renews the leases of all rows in flight together.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    owner: OwnerId,
+    length: Duration,
+    clock: Arc<dyn Clock>,
+    observers: Observers,
+    renew_at: Instant,
+    /// In the write under way.
+    renewing: Vec<Arc<RowLeaseGuard>>,
+}
+
+/// What a renewal came to.
+#[derive(Debug)]
+pub(crate) struct Renewed {
+    kept: Vec<Seq>,
+    /// Those of the others that another transaction has locked.
+    locked: NumberSet<Seq>,
+    until: Deadline,
+}
+
+impl Renewals {
+    pub(crate) fn new(
+        owner: OwnerId,
+        length: Duration,
+        clock: Arc<dyn Clock>,
+        observers: Observers,
+    ) -> Self {
+        let renew_at = instant() + length / 3;
+        Self { owner, length, clock, observers, renew_at, renewing: Vec::new() }
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.renewing.is_empty().then_some(self.renew_at)
+    }
+
+    /// Whether it is time to renew.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.next_timer().is_some_and(|at| at <= now)
+    }
+
+    /// Renews all of these, whether they wait, are delivered, or are to be settled: an event whose
+    /// lease ends before its verdict is written is delivered again.
+    pub(crate) fn start<A: Send + 'static>(
+        &mut self,
+        guards: Vec<Arc<RowLeaseGuard>>,
+        tasks: &mut StoreTasks<A>,
+        answer: fn(Result<Renewed>) -> A,
+    ) {
+        self.renew_at = instant() + self.length / 3;
+        if guards.is_empty() {
+            return;
+        }
+        let rows = guards.iter().map(|guard| guard.row).collect();
+        let renew = RenewRows { owner: self.owner.clone(), length: self.length, rows };
+        // Counted from before the request: the database can only count from later.
+        let until = Deadline::after(&*self.clock, self.length);
+        let (store, timeout) = (tasks.store(), self.length / 3);
+        tasks.run(async move { within(timeout, ask(&*store, &renew, until)).await }, answer);
+        self.renewing = guards;
+    }
+
+    /// Takes in an answer: rows that were not kept are lost. A row that was settled or released
+    /// meanwhile is not kept either, and does not need to be.
+    pub(crate) fn answered(&mut self, renewed: Result<Renewed>) {
+        let mut renewing = std::mem::take(&mut self.renewing);
+        let Renewed { kept, locked, until } = match renewed {
+            Ok(renewed) => renewed,
+            Err(error) => {
+                self.observers.on_event(&RelayEvent::failed(Component::Lease, &error));
+                self.renew_at = instant() + self.length / 10;
+                return;
+            }
+        };
+        if !locked.is_empty() {
+            // They keep the lease that they have, and are tried again before it ends.
+            renewing.retain(|guard| !locked.contains(&guard.row.seq));
+            self.renew_at = instant() + self.length / 10;
+        }
+        renew(&renewing, &kept, until);
+    }
+}
+
+async fn ask(store: &dyn Store, renew: &RenewRows, until: Deadline) -> Result<Renewed> {
+    crash_point!("rows.renew.before"?);
+    let kept = store.renew_rows(renew).await;
+    crash_point!("rows.renew.after"?);
+    let kept = kept?;
+    let is_kept: NumberSet<Seq> = kept.iter().copied().collect();
+    let locked = locked::skipped(store, &renew.rows, |seq| is_kept.contains(&seq)).await?;
+    Ok(Renewed { kept, locked, until })
+}
+
 /// Prolongs the guards of rows that were kept, and loses the others.
 ///
 /// A row whose lease ran out and that was claimed again is in hand twice for a while. What was kept
 /// of it is the last claim, which has the highest token.
-pub(crate) fn renew(guards: &[Arc<RowLeaseGuard>], kept: &[Seq], until: Deadline) {
+fn renew(guards: &[Arc<RowLeaseGuard>], kept: &[Seq], until: Deadline) {
     let kept: NumberSet<Seq> = kept.iter().copied().collect();
     let mut last: NumberMap<Seq, Token> = NumberMap::default();
     for RowLease { seq, token, .. } in guards.iter().map(|guard| guard.row) {

@@ -205,7 +205,7 @@ impl ShardQueues {
         if row.content.is_unread() {
             return Taken::Unread;
         }
-        let queued = Queued::cold(row);
+        let queued = Queued::from_table(row);
         if self.leaves(queued.route, queued.row.shard) {
             return Taken::Waits;
         }
@@ -240,7 +240,7 @@ impl ShardQueues {
         if row.content.is_unread() && queued < most as usize {
             return Taken::Unread;
         }
-        self.line_up(Queued::cold(row), shard_key, most)
+        self.line_up(Queued::from_table(row), shard_key, most)
     }
 
     /// Takes a row that may start behind those of its key that are in flight, at most so many.

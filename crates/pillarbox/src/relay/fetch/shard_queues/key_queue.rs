@@ -37,12 +37,12 @@ pub(super) struct Queued {
 
 impl Queued {
     /// One from the table.
-    pub(super) fn cold(row: Pending) -> Box<Self> {
+    pub(super) fn from_table(row: Pending) -> Box<Self> {
         Box::new(Self { route: RouteId::of_row(&row.content), row, room: None })
     }
 
     /// One from memory.
-    pub(super) fn hot(row: Pending, room: Permit) -> Box<Self> {
+    pub(super) fn local(row: Pending, room: Permit) -> Box<Self> {
         Box::new(Self { route: RouteId::of_row(&row.content), row, room: Some(room) })
     }
 }

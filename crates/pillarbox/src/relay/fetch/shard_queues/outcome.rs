@@ -9,7 +9,7 @@ use crate::verdict::Verdict;
 
 impl ShardQueues {
     /// A delivery is over, and its verdict is to be written.
-    pub(crate) fn judged(&mut self, ticket: &RowKey, verdict: &Verdict) {
+    pub(crate) fn decided(&mut self, ticket: &RowKey, verdict: &Verdict) {
         self.in_flight.unload(ticket.seq);
         // After a success the next one may start before this is written: a crash would repeat
         // both, in order. After anything else the key waits for what is written.

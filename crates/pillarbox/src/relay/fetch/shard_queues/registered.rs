@@ -54,7 +54,7 @@ impl ShardQueues {
             before: Predecessor::Nothing,
             content: Content::Event(envelope),
         };
-        let queued = Queued::hot(row, room);
+        let queued = Queued::local(row, room);
         self.in_flight.take(&queued);
         queue.push(queued);
         self.go_on(&shard_key);
@@ -83,8 +83,8 @@ impl ShardQueues {
     }
 
     /// The next row from memory to start, and the epoch its shard is held at.
-    pub(crate) fn next_hot(&mut self, routes: &impl Capacity) -> Option<(Pending, Epoch)> {
-        let queued = self.ready_hot.next(routes)?;
+    pub(crate) fn next_local(&mut self, routes: &impl Capacity) -> Option<(Pending, Epoch)> {
+        let queued = self.ready_local.next(routes)?;
         self.slow.started();
         Some(self.at_epoch(*queued))
     }

@@ -103,7 +103,7 @@ impl ShardQueues {
 
     /// Whether nothing more can be read, and nothing can be started.
     fn is_stuck(&self) -> bool {
-        let are_stuck = self.ready.is_stuck() || self.ready_hot.is_stuck();
+        let are_stuck = self.ready.is_stuck() || self.ready_local.is_stuck();
         are_stuck && !self.is_half_empty()
     }
 
@@ -117,7 +117,7 @@ impl ShardQueues {
     }
 
     fn put_down_slow_rows(&mut self, now: Instant) {
-        let routes: Vec<RouteId> = self.ready.stuck().chain(self.ready_hot.stuck()).collect();
+        let routes: Vec<RouteId> = self.ready.stuck().chain(self.ready_local.stuck()).collect();
         for route in routes {
             let slow = Slow { left: VecDeque::new(), fed: now, has_come: true };
             self.slow.routes.entry(route).or_insert(slow);
@@ -126,7 +126,7 @@ impl ShardQueues {
         for route in routes.copied().collect::<Vec<_>>() {
             let most = share.rows_of(self.in_flight.of_route(route)) as usize;
             let mut rows = self.ready.take_behind(route, most);
-            rows.append(&mut self.ready_hot.take_behind(route, most));
+            rows.append(&mut self.ready_local.take_behind(route, most));
             rows.into_iter().for_each(|queued| self.leave_in_table(queued));
         }
         self.shorten_slow_lanes();

@@ -130,7 +130,7 @@ impl Sim {
             store,
             clock,
             owner,
-            queues: ShardQueues::new(PAGES),
+            queues: ShardQueues::with_pages(PAGES),
             routes: FairShare::new(WORKERS, true),
             held,
             is_faulty: false,

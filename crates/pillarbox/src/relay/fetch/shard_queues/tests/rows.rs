@@ -49,7 +49,7 @@ impl Sim {
             self.delivered.push(row.event().unwrap().event_id().clone());
         }
         let ticket = RowKey { seq: row.seq, shard: row.shard, key: row.key };
-        self.queues.judged(&ticket, &verdict);
+        self.queues.decided(&ticket, &verdict);
         let RowKey { seq, shard, .. } = ticket;
         let token: Token = row.token;
         let settlement = Settlement { shard, epoch, seq, token, verdict, settled_by: None };
@@ -60,7 +60,7 @@ impl Sim {
     pub(super) fn start(&mut self) {
         if self.running.len() < WORKERS {
             let Self { queues, routes, .. } = self;
-            let next = queues.next_hot(routes).or_else(|| queues.next_start(routes));
+            let next = queues.next_local(routes).or_else(|| queues.next_start(routes));
             let started = next.iter().map(|(row, _)| RouteId::of_row(&row.content));
             started.for_each(|route| routes.started(route));
             self.running.extend(next);
@@ -71,7 +71,7 @@ impl Sim {
     /// Takes one that is running.
     pub(super) fn end_delivery(&mut self, which: usize) -> (Pending, Epoch) {
         let (row, epoch) = self.running.swap_remove(which % self.running.len());
-        self.routes.ended(RouteId::of_row(&row.content));
+        self.routes.ended(RouteId::of_row(&row.content), true);
         (row, epoch)
     }
 
