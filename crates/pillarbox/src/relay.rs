@@ -1,38 +1,21 @@
 //! The relay: delivers committed events. The only room that spawns tasks.
 
-mod ahead;
-mod bell;
-mod board;
-mod careful;
-mod crew;
-mod deliver;
-mod depth;
-mod due;
-mod engine;
+mod dispatch;
+mod fetch;
 mod handle;
-mod hot;
-mod job;
-mod lease;
-mod locked;
 mod maintenance;
-mod memory;
-mod mode;
-mod number;
-mod pause;
-mod read;
-mod ready;
-mod routes;
-mod rows;
+mod notify;
+mod number_map;
+mod ownership;
+mod row_loop;
+mod running;
 #[cfg(shuttle)]
 pub mod schedules;
 mod settings;
 mod settle;
-mod share;
-mod started;
+mod shard_loop;
 mod stop;
-mod suspects;
-mod verdicts;
-mod work;
+mod store_tasks;
 mod writer_only;
 
 use std::{
@@ -42,25 +25,16 @@ use std::{
     time::Duration,
 };
 
-use self::ahead::Ahead;
-use self::board::{Board, Pages};
-use self::careful::Careful;
-use self::deliver::Courier;
-use self::depth::Depths;
-use self::due::DueRows;
-use self::engine::Engine;
+use self::dispatch::deliverer::Deliverer;
+use self::dispatch::fair_share::FairShare;
 pub use self::handle::RelayHandle;
-use self::hot::HotWork;
-use self::lease::{Heartbeat, Tenure};
 pub use self::maintenance::Maintenance;
-use self::maintenance::Watch;
-use self::routes::Routes;
-use self::rows::{RowEngine, RowWork};
+use self::maintenance::{Depths, Watch};
+use self::ownership::balance::Balance;
+use self::ownership::{Heartbeat, Ownership};
+use self::running::{Parts, RunningRelay};
 pub use self::settings::Settings;
-use self::share::Balance;
-use self::started::{AnyEngine, Started};
 pub use self::stop::StopSummary;
-use self::work::Work;
 pub use self::writer_only::{WriterHandle, WriterOnly};
 use crate::clock::{Clock, SystemClock, instant};
 use crate::error::Result;
@@ -68,14 +42,14 @@ use crate::layer::{Layer, Layers};
 use crate::listener::Listeners;
 use crate::local_queue::{LocalQueue, LocalReceiver, LocalRelay, OwnedShards};
 use crate::outbox::Outbox;
-use crate::retry::{Backoff, Judge, OnDone, RetryPolicy};
+use crate::retry::{Backoff, OnDone, RetryPolicy, RetryRules};
 use crate::scheduler::Scheduler;
 use crate::store::{self, ClaimMode, OutboxConfig, Store};
 use crate::telemetry::{Observer, Observers, RelayEvent};
 use crate::wake::Wake;
 
 /// How many events may wait for a worker on their way from a commit.
-const HOT_LANE: u32 = 1000;
+const LOCAL_EVENTS: u32 = 1000;
 
 /// The least time to give the shards back in.
 const SECOND: Duration = Duration::from_secs(1);
@@ -116,7 +90,7 @@ pub struct Relay {
     policy: Box<dyn RetryPolicy>,
     clock: Arc<dyn Clock>,
     wake: Wake,
-    hot: (LocalQueue, LocalReceiver),
+    local: (LocalQueue, LocalReceiver),
     observers: Observers,
     depths: Arc<Depths>,
 }
@@ -132,7 +106,7 @@ impl Relay {
             policy: Box::new(Backoff::default()),
             clock: Arc::new(SystemClock),
             wake: Wake::default(),
-            hot: LocalQueue::new(HOT_LANE),
+            local: LocalQueue::new(LOCAL_EVENTS),
             observers: Observers::default(),
             depths: Arc::default(),
         }
@@ -177,8 +151,8 @@ impl Relay {
 
     /// An outbox on the store's tables, whose commits wake this relay.
     pub fn outbox(&self) -> Outbox {
-        let (lane, _) = &self.hot;
-        Outbox::for_relay(self.wake.clone(), lane.clone()).on(&*self.store)
+        let (queue, _) = &self.local;
+        Outbox::for_relay(self.wake.clone(), queue.clone()).on(&*self.store)
     }
 
     /// Delivers until `shutdown` is ready, then stops as [`RelayHandle::stop`] does, and says what
@@ -209,32 +183,37 @@ impl Relay {
     }
 
     /// Everything that can be refused: settings, tables, entering as an owner.
-    async fn start(self) -> Result<Started> {
+    async fn start(self) -> Result<RunningRelay> {
         self.settings.check()?;
         self.settings.warn();
-        let layout = mode::agree(&*self.store, &self.settings).await?;
-        let tenure = Tenure::new();
-        let heartbeat = Heartbeat {
+        let config = running::agree(&*self.store, &self.settings).await?;
+        let ownership = Ownership::new();
+        let heartbeat = self.heartbeat(&ownership, config);
+        heartbeat.join().await?;
+        let (owner, store) = (Cow::Borrowed(&ownership.owner), self.store.name().into());
+        self.observers.on_event(&RelayEvent::Started { owner, store });
+        heartbeat.take_first().await;
+        let maintenance = self.maintenance(&ownership);
+        self.open_queue(&ownership, config.mode.claim);
+        Ok(RunningRelay::new(heartbeat, maintenance, self.parts(ownership, config)))
+    }
+
+    fn heartbeat(&self, ownership: &Arc<Ownership>, config: OutboxConfig) -> Heartbeat {
+        Heartbeat {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.clock),
-            tenure: Arc::clone(&tenure),
-            layout,
+            ownership: Arc::clone(ownership),
+            config,
             length: self.settings.lease,
             poll: self.settings.poll,
             balance: Mutex::new(Balance::new(self.settings.lease / 3, instant())),
             observers: self.observers.clone(),
-        };
-        heartbeat.join().await?;
-        let (owner, store) = (Cow::Borrowed(&tenure.owner), self.store.name().into());
-        self.observers.on_event(&RelayEvent::Started { owner, store });
-        heartbeat.take_first().await;
-        let maintenance = self.maintenance(&tenure);
-        Ok(self.started(heartbeat, maintenance))
+        }
     }
 
-    fn maintenance(&self, tenure: &Arc<Tenure>) -> Scheduler {
+    fn maintenance(&self, ownership: &Arc<Ownership>) -> Scheduler {
         let watch = Watch {
-            tenure: Arc::clone(tenure),
+            ownership: Arc::clone(ownership),
             clock: Arc::clone(&self.clock),
             margin: self.settings.margin,
             depths: Arc::clone(&self.depths),
@@ -243,81 +222,41 @@ impl Relay {
         Maintenance::of_relay(store, settings, watch, self.observers.clone()).jobs()
     }
 
-    /// The engine that the tables' mode asks for, ready to run.
-    fn started(self, heartbeat: Heartbeat, maintenance: Scheduler) -> Started {
-        let (tenure, layout) = (Arc::clone(&heartbeat.tenure), heartbeat.layout);
-        let (wake, patience) = (self.wake.clone(), self.settings.drain.max(SECOND));
-        self.hot.0.open(LocalRelay {
-            owner: tenure.owner.clone(),
+    /// From now on, commits of this process are handed over in memory.
+    fn open_queue(&self, ownership: &Arc<Ownership>, claim: ClaimMode) {
+        self.local.0.open(LocalRelay {
+            owner: ownership.owner.clone(),
             lease: self.settings.lease,
             clock: Arc::clone(&self.clock),
             observers: self.observers.clone(),
-            shards: (layout.mode.claim == ClaimMode::Shards)
-                .then(|| Arc::clone(&tenure) as Arc<dyn OwnedShards>),
+            shards: (claim == ClaimMode::Shards)
+                .then(|| Arc::clone(ownership) as Arc<dyn OwnedShards>),
         });
-        let engine = match layout.mode.claim {
-            ClaimMode::Rows => AnyEngine::Rows(Box::new(self.row_engine(tenure, layout))),
-            ClaimMode::Shards | ClaimMode::None => {
-                AnyEngine::Shards(Box::new(self.engine(tenure, layout)))
-            }
-        };
-        let pauses = Arc::clone(&engine.courier().pauses);
-        Started { heartbeat, maintenance, engine, pauses, wake, patience }
     }
 
-    fn engine(self, tenure: Arc<Tenure>, layout: OutboxConfig) -> Engine {
+    fn parts(self, ownership: Arc<Ownership>, config: OutboxConfig) -> Parts {
         let settings = self.settings;
-        let held = Arc::clone(&tenure);
-        let are_many = self.listeners.has_many_routes();
-        let routes = || Routes::new(settings.workers.get() as usize, are_many);
-        let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
-        let courier = Arc::new(courier);
-        Engine {
+        let are_many = config.mode.claim != ClaimMode::Rows && self.listeners.has_many_routes();
+        let owned = Arc::clone(&ownership);
+        let deliverer = Deliverer::new(self.listeners, self.layers, self.clock, owned, &settings);
+        Parts {
             store: self.store,
-            work: Work::new(Arc::clone(&courier), routes()),
-            courier,
-            tenure,
-            judge: judge(self.policy, &settings),
-            routes: Ahead::new(routes()),
-            board: Board::new(Pages { batch: settings.batch.get(), least: 16 }),
-            due: DueRows::new(settings.poll, instant()),
+            config,
+            ownership,
+            deliverer: Arc::new(deliverer),
+            workers: FairShare::new(settings.workers.get() as usize, are_many),
+            rules: RetryRules {
+                policy: self.policy,
+                max_attempts: settings.max_attempts.get(),
+                on_dead: settings.on_dead,
+                on_done: OnDone::after(settings.retention_done),
+            },
             settings,
+            local: self.local,
             wake: self.wake,
-            hot: HotWork::new(self.hot.0, self.hot.1),
-            careful: Careful::default(),
-            all_shards: usize::from(layout.shards.get()),
             observers: self.observers,
             depths: self.depths,
         }
-    }
-
-    fn row_engine(self, tenure: Arc<Tenure>, layout: OutboxConfig) -> RowEngine {
-        let settings = self.settings;
-        let held = Arc::clone(&tenure);
-        let courier = Courier::new(self.listeners, self.layers, self.clock, held, &settings);
-        let courier = Arc::new(courier);
-        RowEngine {
-            store: self.store,
-            judge: judge(self.policy, &settings),
-            work: RowWork::new(Arc::clone(&courier), &tenure, layout, &settings),
-            courier,
-            tenure,
-            settings,
-            wake: self.wake,
-            lane: self.hot.0,
-            events: self.hot.1,
-            observers: self.observers,
-            depths: self.depths,
-        }
-    }
-}
-
-fn judge(policy: Box<dyn RetryPolicy>, settings: &Settings) -> Judge {
-    Judge {
-        policy,
-        max_attempts: settings.max_attempts.get(),
-        on_dead: settings.on_dead,
-        on_done: if settings.retention_done.is_zero() { OnDone::Delete } else { OnDone::Mark },
     }
 }
 

@@ -69,12 +69,19 @@ pub(crate) enum OnDone {
     Delete,
 }
 
+impl OnDone {
+    /// An event that is not kept is deleted at once.
+    pub(crate) fn after(retention: Duration) -> Self {
+        if retention.is_zero() { Self::Delete } else { Self::Mark }
+    }
+}
+
 /// A century is as good as for ever, and no clock overflows with it.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// The rules by which a delivery is judged.
 #[derive(Debug)]
-pub(crate) struct Judge {
+pub(crate) struct RetryRules {
     pub(crate) policy: Box<dyn RetryPolicy>,
     pub(crate) max_attempts: u32,
     pub(crate) on_dead: OnDead,
@@ -92,8 +99,8 @@ pub(crate) struct Delivered<'a> {
     pub(crate) jitter: f64,
 }
 
-impl Judge {
-    pub(crate) fn judge(&self, delivered: &Delivered<'_>) -> Verdict {
+impl RetryRules {
+    pub(crate) fn verdict(&self, delivered: &Delivered<'_>) -> Verdict {
         let Err(failure) = delivered.outcome else {
             return match self.on_done {
                 OnDone::Mark => Verdict::Done,
@@ -134,7 +141,7 @@ mod tests {
     use crate::verdict::Failure;
 
     fn judge(outcome: Result<(), Failure>, attempts: u32, on_dead: OnDead) -> Verdict {
-        let judge = Judge {
+        let rules = RetryRules {
             policy: Box::new(Backoff::default()),
             max_attempts: 10,
             on_dead,
@@ -142,7 +149,7 @@ mod tests {
         };
         let outcome = outcome.map_err(Failed::from);
         let outcome = outcome.as_ref().copied();
-        judge.judge(&Delivered { attempts, keyed: true, outcome, jitter: 1.5 })
+        rules.verdict(&Delivered { attempts, keyed: true, outcome, jitter: 1.5 })
     }
 
     fn error(text: &str) -> ErrorText {
@@ -201,14 +208,14 @@ mod tests {
 
     #[test]
     fn a_policy_that_panics_is_replaced_by_the_usual_one() {
-        let judge = Judge {
+        let rules = RetryRules {
             policy: Box::new(Broken),
             max_attempts: 10,
             on_dead: OnDead::Hold,
             on_done: OnDone::Mark,
         };
 
-        assert_eq!(judge.delay(1), Duration::from_millis(200));
+        assert_eq!(rules.delay(1), Duration::from_millis(200));
     }
 
     #[test]

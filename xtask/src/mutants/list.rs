@@ -55,12 +55,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "settle-before-deliver",
         what: "settles an event while its listener is still running",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/deliver.rs",
-            from: "let outcome = self.listener.hear(self.cx.clone(), self.courier.listeners.rules()).await;",
+            file: "crates/pillarbox/src/relay/dispatch/deliverer.rs",
+            from: "let outcome =
+                self.listener.call(self.cx.clone(), self.deliverer.listeners.rules()).await;",
             to: "let late = Arc::clone(&self);
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                late.listener.hear(late.cx.clone(), late.courier.listeners.rules()).await.ok();
+                late.listener.call(late.cx.clone(), late.deliverer.listeners.rules()).await.ok();
             });
             let outcome: layer::Outcome = Ok(());",
         }],
@@ -80,7 +81,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "two-of-a-key-at-once",
         what: "starts the next event of a key before the previous one has finished",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/lane.rs",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/key_queue.rs",
             from: "if self.busy.is_some() || self.parked.is_some() {",
             to: "if self.parked.is_some() {",
         }],
@@ -106,9 +107,9 @@ where ctid = any(array(
         name: "rows-of-dead-writers",
         what: "never reclaims a leased row whose writer has died",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/hot.rs",
-            from: "if self.hot.reclaim.is_some() || self.hot.lapsed.is_empty() {",
-            to: "if self.hot.reclaim.is_some() || self.hot.lapsed.len() < usize::MAX {",
+            file: "crates/pillarbox/src/relay/fetch/local_events.rs",
+            from: "if self.is_reclaiming || self.lapsed.is_empty() {",
+            to: "if self.is_reclaiming || self.lapsed.len() < usize::MAX {",
         }],
         catch: Catch::Tests("memory::local_queue::the_row_of_a_dead_writer"),
     },
@@ -200,9 +201,9 @@ where ctid = any(array(
         name: "hand-over-at-once",
         what: "releases a shard while events of it are in delivery",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/drain.rs",
-            from: "self.hand.of_shard(**shard) == 0;",
-            to: "self.hand.of_shard(**shard) < u32::MAX;",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/drain.rs",
+            from: "self.in_flight.of_shard(**shard) == 0;",
+            to: "self.in_flight.of_shard(**shard) < u32::MAX;",
         }],
         catch: Catch::Tests("memory::share"),
     },
@@ -240,31 +241,31 @@ where ctid = any(array(
         name: "rows-behind-a-waiting-one-start",
         what: "starts a row although an older one of its key is waiting",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/take.rs",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/intake.rs",
             from: "Predecessor::Waiting => return Taken::Waits,",
             to: "Predecessor::Waiting => {}",
         }],
-        catch: Catch::Tests("board::tests::under_any_schedule"),
+        catch: Catch::Tests("shard_queues::tests::under_any_schedule"),
     },
     Mutant {
         name: "a-read-under-way-lets-a-key-go-on",
         what: "lets a read that began before a postponement start the next event of the key",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/turn.rs",
-            from: "if !self.read_under_way {\n            return self.close(&lane_key);",
-            to: "if self.hand.len() < usize::MAX {\n            return self.close(&lane_key);",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/outcome.rs",
+            from: "if !self.read_under_way {\n            return self.close(&shard_key);",
+            to: "if self.in_flight.len() < usize::MAX {\n            return self.close(&shard_key);",
         }],
-        catch: Catch::Tests("board::tests::under_any_schedule"),
+        catch: Catch::Tests("shard_queues::tests::under_any_schedule"),
     },
     Mutant {
         name: "nobody-looks-below-the-base",
         what: "never reads the rest of a key that an operator unblocked",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board.rs",
-            from: "self.below.iter_mut().for_each(Below::want);\n        if self.more",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues.rs",
+            from: "self.below.iter_mut().for_each(HeadScan::want);\n        if self.more",
             to: "if self.more",
         }],
-        catch: Catch::Tests("board::tests::"),
+        catch: Catch::Tests("shard_queues::tests::"),
     },
     Mutant {
         name: "due-rows-stay-waiting",
@@ -280,9 +281,9 @@ where ctid = any(array(
         name: "watermark",
         what: "starts reads above the newest event seen",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/board/floor.rs",
-            from: "return Begin { floor: crowd, crowd, wish: Some(self.wishes) };",
-            to: "return Begin { floor: crowd.max(self.newest), crowd, wish: Some(self.wishes) };",
+            file: "crates/pillarbox/src/relay/fetch/shard_queues/cursor.rs",
+            from: "return ReadStart { floor: crowd, crowd, wish: Some(self.wishes) };",
+            to: "return ReadStart { floor: crowd.max(self.newest), crowd, wish: Some(self.wishes) };",
         }],
         catch: Catch::Tests("postgres::read::a_commit_that_comes_late"),
     },
@@ -290,7 +291,7 @@ where ctid = any(array(
         name: "suspects-go-uncounted",
         what: "does not count crashes of events with row claims",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/rows/line.rs",
+            file: "crates/pillarbox/src/relay/fetch/rows/ready_rows.rs",
             from: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed)",
             to: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed && row.attempts == u32::MAX)",
         }],
@@ -300,7 +301,7 @@ where ctid = any(array(
         name: "stop-without-last-read",
         what: "stops without a last read for events committed before",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/engine/stop.rs",
+            file: "crates/pillarbox/src/relay/shard_loop.rs",
             from: "if !self.has_due_events() {",
             to: "if !self.has_due_events() || instant() <= until {",
         }],
@@ -310,7 +311,7 @@ where ctid = any(array(
         name: "locked-rows-stay-in-the-batch",
         what: "settles locked rows in one batch with the others",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/settle.rs",
+            file: "crates/pillarbox/src/relay/settle/batch.rs",
             from: "if !locked.is_empty() {",
             to: "if locked.len() > usize::MAX / 2 {",
         }],

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::pause::Pauses;
-use super::started::Started;
-use super::stop::StopSummary;
 use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::listener::Pattern;
+use crate::relay::dispatch::pause::Pauses;
+use crate::relay::running::RunningRelay;
+use crate::relay::stop::StopSummary;
 use crate::wake::Wake;
 
 /// A relay that runs in the background.
@@ -39,11 +39,11 @@ pub struct RelayHandle {
 }
 
 impl RelayHandle {
-    pub(super) fn spawn(wake: Wake, relay: Started) -> Self {
+    pub(super) fn spawn(wake: Wake, relay: RunningRelay) -> Self {
         let (stop, stopped) = oneshot::channel();
         // A dropped sender means stop as well.
         let shutdown = async { drop(stopped.await) };
-        let pauses = Arc::clone(&relay.pauses);
+        let pauses = relay.pauses();
         Self { wake, pauses, stop, task: tokio::spawn(relay.run_until(shutdown)) }
     }
 

@@ -1,18 +1,18 @@
 //! Maintenance: purges and gauges, as jobs of a [`Scheduler`].
 
-mod gauge;
+mod gauges;
 mod purge;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use self::gauge::Counter;
-use self::purge::Purger;
-use super::Settings;
-use super::depth::Depths;
-use super::lease::Tenure;
+use self::gauges::Counter;
+pub(super) use self::gauges::Depths;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ShardId;
+use crate::relay::Settings;
+use crate::relay::maintenance::purge::Purger;
+use crate::relay::ownership::Ownership;
 use crate::scheduler::Scheduler;
 use crate::store::{self, Store};
 use crate::telemetry::{Component, Gauges, Observer, Observers, RelayEvent};
@@ -155,7 +155,7 @@ enum Lead {
 /// What a relay knows of its own lease.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
-    pub(super) tenure: Arc<Tenure>,
+    pub(super) ownership: Arc<Ownership>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) margin: Duration,
     pub(super) depths: Arc<Depths>,
@@ -166,7 +166,7 @@ impl Lead {
         match self {
             Self::Always => true,
             Self::LowestShard(watch) => {
-                watch.tenure.holds(&*watch.clock, ShardId(0), watch.margin).is_some()
+                watch.ownership.holds(&*watch.clock, ShardId(0), watch.margin).is_some()
             }
         }
     }
@@ -174,9 +174,9 @@ impl Lead {
     /// What is known of a relay alone, in the gauges.
     fn tell(&self, gauges: &mut Gauges) {
         if let Self::LowestShard(watch) = self {
-            gauges.own_shards = watch.tenure.shards().len() as u64;
-            gauges.hot_depth = watch.depths.hot();
-            gauges.cold_depth = watch.depths.cold();
+            gauges.own_shards = watch.ownership.shards().len() as u64;
+            gauges.hot_depth = watch.depths.local();
+            gauges.cold_depth = watch.depths.table();
         }
     }
 }

@@ -140,7 +140,7 @@ pub struct Settings {
     pub purge_batch: NonZeroU32,
     /// How often to count what there is, give or take a half by chance.
     ///
-    /// Counting costs more the more is pending; it never takes more than a twentieth of one
+    /// CrashGuard costs more the more is pending; it never takes more than a twentieth of one
     /// connection. Defaults to 15 seconds.
     #[serde(rename = "gauges_every_ms", with = "millis")]
     pub gauges_every: Duration,

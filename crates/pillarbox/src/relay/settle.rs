@@ -1,213 +1,337 @@
-//! Writing verdicts until they are written.
-//!
-//! A write that fails for lack of a database is repeated; the fences make the second time harmless.
-//! Rows that another transaction has locked are set aside, so that the others go on. A batch that
-//! is refused, or runs out of time again and again, is split.
+//! Settle: writes verdicts until they are written.
+
+mod batch;
+pub(super) mod locked;
+pub(super) mod release;
+
+use tokio::time::Instant;
+
+pub(super) use self::batch::Fence;
+use self::batch::{BatchWriter, Written};
+use self::locked::Locked;
+use crate::clock::instant;
+use crate::crash_point::crash_point;
+use crate::error::Result;
+use crate::id::{OwnerId, Seq};
+use crate::relay::dispatch::dispatched::Dispatched;
+use crate::relay::store_tasks::StoreTasks;
+use crate::store::{RowVerdict, Settlement};
+use crate::telemetry::{Component, Observers, RelayEvent};
+use crate::verdict::Verdict;
 
 use std::time::Duration;
 
-use super::locked;
-use super::number::NumberSet;
-use crate::clock::instant;
-use crate::crash_point::crash_point;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Seq, ShardId};
-use crate::store::{RowLease, Settle, SettleRows, Settled, Store};
-use crate::telemetry::{Component, Observers, RelayEvent};
+/// How long failures wait for more of them. A retry comes later by as much, at most.
+const GATHER: Duration = Duration::from_millis(20);
 
-/// Pauses between tries.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// After so many tries that ran out of time, a batch is split.
-const BUSY_TRIES: u32 = 3;
-
-/// What became of a batch of verdicts.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    /// Written.
-    pub(super) applied: NumberSet<Seq>,
-    /// Shards that are not held any more.
-    pub(super) refused: NumberSet<ShardId>,
-    /// Not written, for another transaction has the row locked.
-    pub(super) locked: NumberSet<Seq>,
-    /// Refused by the database for a reason that trying again does not change.
-    pub(super) failed: NumberSet<Seq>,
-}
-
-/// Verdicts to write together.
+/// A delivery that is over, and its verdict.
 #[derive(Debug)]
-pub(super) enum Batch {
-    /// Fenced by the leases of their shards.
-    Shards(Settle),
-    /// Fenced by the leases of their rows, which were claimed.
-    Rows(SettleRows),
-    /// Fenced by the leases that their rows were inserted with.
-    Hot(SettleRows),
+pub(super) struct Decided<H> {
+    pub(super) dispatched: Dispatched,
+    pub(super) verdict: Verdict,
+    /// What is kept until the verdict is written.
+    pub(super) hold: H,
 }
 
-impl Batch {
-    fn rows(&self) -> Vec<RowLease> {
-        match self {
-            Self::Shards(settle) => settle.settlements.iter().map(RowLease::from).collect(),
-            Self::Rows(settle) | Self::Hot(settle) => {
-                settle.verdicts.iter().map(|it| it.row).collect()
-            }
+/// What became of a verdict.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) dispatched: Dispatched,
+    pub(super) verdict: Verdict,
+    /// Whether it was written now. Else it was written before, or somebody else has decided.
+    pub(super) is_applied: bool,
+    /// Its shard is another owner's.
+    pub(super) is_shard_lost: bool,
+}
+
+/// An answer to a [`Settler`].
+#[derive(Debug)]
+pub(super) enum SettleAnswer {
+    Written(Result<Written>),
+    /// Which of the locked rows still are.
+    StillLocked(Result<Vec<Seq>>),
+}
+
+/// Writes verdicts, one batch at a time. What is decided meanwhile goes into the next batch.
+///
+/// With leases on shards, failures are written by themselves, and less often while there are
+/// successes to write: the one updates rows and the other ends them, and a write of both is slower
+/// than one of each.
+#[derive(Debug)]
+pub(super) struct Settler<H> {
+    owner: OwnerId,
+    fence: Fence,
+    observers: Observers,
+    /// How long a refused verdict waits.
+    pause: Duration,
+    decided: Vec<Decided<H>>,
+    /// Failures that wait for more of them, and since when.
+    failed: Vec<Decided<H>>,
+    failed_since: Option<Instant>,
+    /// In the write under way.
+    writing: Vec<Decided<H>>,
+    /// Verdicts that the database refuses to write, and when to try them again.
+    refused: Vec<Decided<H>>,
+    refused_until: Option<Instant>,
+    /// Verdicts on rows that other transactions have locked.
+    locked: Locked<Decided<H>>,
+}
+
+impl<H> Settler<H> {
+    pub(super) fn new(fence: Fence, owner: OwnerId, pause: Duration, observers: Observers) -> Self {
+        Self {
+            owner,
+            fence,
+            observers,
+            pause,
+            decided: Vec::new(),
+            failed: Vec::new(),
+            failed_since: None,
+            writing: Vec::new(),
+            refused: Vec::new(),
+            refused_until: None,
+            locked: Locked::default(),
         }
     }
 
-    fn len(&self) -> usize {
-        match self {
-            Self::Shards(settle) => settle.settlements.len(),
-            Self::Rows(settle) | Self::Hot(settle) => settle.verdicts.len(),
+    pub(super) fn push(&mut self, decided: Decided<H>) {
+        let is_success = matches!(decided.verdict, Verdict::Done | Verdict::Delete);
+        if is_success || self.fence != Fence::Shards {
+            return self.decided.push(decided);
+        }
+        self.failed_since.get_or_insert_with(instant);
+        self.failed.push(decided);
+    }
+
+    /// How many verdicts are not written.
+    pub(super) fn len(&self) -> usize {
+        self.waiting() + self.writing.len() + self.refused.len() + self.locked.len()
+    }
+
+    /// Whether every verdict is written that can be.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.waiting() + self.writing.len() == 0
+    }
+
+    fn waiting(&self) -> usize {
+        self.decided.len() + self.failed.len()
+    }
+
+    /// What is kept of the verdicts that are not written.
+    pub(super) fn holds(&self) -> impl Iterator<Item = &H> {
+        let waiting = self.decided.iter().chain(&self.failed).chain(&self.writing);
+        waiting.chain(&self.refused).chain(self.locked.iter()).map(|it| &it.hold)
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        [self.refused_until, self.locked.next_timer()].into_iter().flatten().min()
+    }
+
+    /// Tries refused verdicts again.
+    pub(super) fn retry_refused(&mut self) {
+        self.refused_until = None;
+        std::mem::take(&mut self.refused).into_iter().for_each(|decided| self.push(decided));
+    }
+
+    /// Starts what can start now: a write, and asking whether locked rows are free.
+    pub(super) fn start<A: Send + 'static>(
+        &mut self,
+        now: Instant,
+        tasks: &mut StoreTasks<A>,
+        answer: fn(SettleAnswer) -> A,
+    ) {
+        if self.refused_until.is_some_and(|until| until <= now) {
+            self.retry_refused();
+        }
+        self.start_write(now, tasks, answer);
+        if let Some(rows) = self.locked.ask(now) {
+            let (store, timeout) = (tasks.store(), tasks.timeout());
+            tasks.run(async move { locked::ask(&*store, &rows, timeout).await }, move |still| {
+                answer(SettleAnswer::StillLocked(still))
+            });
         }
     }
 
-    /// Takes the later half out.
-    fn split(&mut self) -> Self {
-        let half = self.len() / 2;
-        match self {
-            Self::Shards(Settle { owner, settlements }) => {
-                let settlements = settlements.split_off(half);
-                Self::Shards(Settle { owner: owner.clone(), settlements })
-            }
-            Self::Rows(settle) => Self::Rows(second_half(settle, half)),
-            Self::Hot(settle) => Self::Hot(second_half(settle, half)),
+    fn start_write<A: Send + 'static>(
+        &mut self,
+        now: Instant,
+        tasks: &mut StoreTasks<A>,
+        answer: fn(SettleAnswer) -> A,
+    ) {
+        if !self.writing.is_empty() || self.waiting() == 0 {
+            return;
         }
+        self.writing = self.next_batch(now);
+        let batch = self.fence.batch(self.owner.clone(), &self.writing);
+        let (store, timeout) = (tasks.store(), tasks.timeout());
+        let writer = BatchWriter { store, timeout, observers: self.observers.clone() };
+        tasks.run(async move { Ok(writer.write_all(batch).await) }, move |written| {
+            answer(SettleAnswer::Written(written))
+        });
     }
 
-    fn remove(&mut self, seqs: &NumberSet<Seq>) {
-        match self {
-            Self::Shards(settle) => settle.settlements.retain(|it| !seqs.contains(&it.seq)),
-            Self::Rows(settle) | Self::Hot(settle) => {
-                settle.verdicts.retain(|it| !seqs.contains(&it.row.seq));
-            }
+    fn next_batch(&mut self, now: Instant) -> Vec<Decided<H>> {
+        let is_time = self.failed_since.is_some_and(|since| now >= since + GATHER);
+        if is_time || self.decided.is_empty() {
+            self.failed_since = None;
+            return std::mem::take(&mut self.failed);
         }
+        std::mem::take(&mut self.decided)
     }
 
-    async fn write(&self, store: &dyn Store) -> Result<Settled> {
-        match self {
-            Self::Shards(settle) => {
-                crash_point!("settle.before"?);
-                let settled = store.settle(settle).await?;
-                crash_point!("settle.after"?);
-                Ok(settled)
+    /// Takes in an answer. Returns the verdicts that need no more writing.
+    pub(super) fn answered(&mut self, answer: SettleAnswer) -> Vec<Settled> {
+        match answer {
+            SettleAnswer::Written(Ok(written)) => return self.written(&written),
+            // A store that panics on these will do so again.
+            SettleAnswer::Written(Err(error)) => {
+                self.observers.on_event(&RelayEvent::failed(Component::Settle, &error));
+                let writing = std::mem::take(&mut self.writing);
+                writing.into_iter().for_each(|decided| self.refuse(decided));
             }
-            Self::Rows(settle) => {
-                crash_point!("rows.settle.before"?);
-                let applied = store.settle_rows(settle).await?;
-                crash_point!("rows.settle.after"?);
-                Ok(Settled { applied, refused: Vec::new() })
-            }
-            Self::Hot(settle) => {
-                crash_point!("hot.settle.before"?);
-                let applied = store.settle_rows(settle).await?;
-                crash_point!("hot.settle.after"?);
-                Ok(Settled { applied, refused: Vec::new() })
+            SettleAnswer::StillLocked(still) => {
+                let free = self.locked.answered(still, instant());
+                free.into_iter().for_each(|decided| self.push(decided));
             }
         }
+        Vec::new()
+    }
+
+    fn written(&mut self, written: &Written) -> Vec<Settled> {
+        match self.fence {
+            Fence::Shards => {
+                crash_point!("settle.taken");
+            }
+            Fence::ClaimedRows => {
+                crash_point!("rows.settle.taken");
+            }
+            Fence::LocalRows => {}
+        }
+        let mut settled = Vec::with_capacity(self.writing.len());
+        for decided in std::mem::take(&mut self.writing) {
+            let (seq, shard) = (decided.dispatched.row.seq, decided.dispatched.row.shard);
+            if written.failed.contains(&seq) {
+                self.refuse(decided);
+            } else if written.locked.contains(&seq) {
+                self.set_aside(decided);
+            } else {
+                let is_applied = written.applied.contains(&seq);
+                let is_shard_lost = written.refused.contains(&shard);
+                settled.push(self.settled(decided, is_applied, is_shard_lost));
+            }
+        }
+        settled
+    }
+
+    fn settled(&self, decided: Decided<H>, is_applied: bool, is_shard_lost: bool) -> Settled {
+        let Decided { dispatched, verdict, .. } = decided;
+        if !is_applied {
+            self.observers.on_event(&RelayEvent::Fenced { event_id: dispatched.event_id() });
+        }
+        Settled { dispatched, verdict, is_applied, is_shard_lost }
+    }
+
+    fn refuse(&mut self, decided: Decided<H>) {
+        self.refused_until.get_or_insert_with(|| instant() + self.pause);
+        self.refused.push(decided);
+    }
+
+    /// Keeps a verdict until its row is free.
+    fn set_aside(&mut self, decided: Decided<H>) {
+        let (seq, event_id) = (decided.dispatched.row.seq, decided.dispatched.event_id());
+        self.observers.on_event(&RelayEvent::RowLocked { seq, event_id });
+        self.locked.push(decided, instant());
     }
 }
 
-fn second_half(settle: &mut SettleRows, half: usize) -> SettleRows {
-    SettleRows { owner: settle.owner.clone(), verdicts: settle.verdicts.split_off(half) }
-}
-
-/// Writes verdicts, for as long as it takes.
-pub(super) struct Settler<'a> {
-    pub(super) store: &'a dyn Store,
-    /// How long to wait for one answer.
-    pub(super) patience: Duration,
-    pub(super) observers: &'a Observers,
-}
-
-/// Why a batch was not written.
-enum Stuck {
-    /// Other transactions have these rows locked.
-    Locked(NumberSet<Seq>),
-    /// The database refuses it, or runs out of time with it again and again.
-    Refused(Error),
-}
-
-impl Settler<'_> {
-    /// Writes all verdicts that can be written, and says what became of each.
-    pub(super) async fn settle(&self, batch: Batch) -> Answer {
-        let (mut answer, mut batches) = (Answer::default(), vec![batch]);
-        while let Some(mut batch) = batches.pop() {
-            if batch.len() == 0 {
-                continue;
-            }
-            match self.write(&batch).await {
-                Ok(settled) => {
-                    answer.applied.extend(settled.applied);
-                    answer.refused.extend(settled.refused);
-                }
-                Err(Stuck::Locked(locked)) => {
-                    batch.remove(&locked);
-                    answer.locked.extend(locked);
-                    batches.push(batch);
-                }
-                Err(Stuck::Refused(error)) if batch.len() == 1 => {
-                    answer.failed.extend(self.give_up(&batch, &error));
-                }
-                Err(Stuck::Refused(_)) => {
-                    batches.push(batch.split());
-                    batches.push(batch);
-                }
-            }
-        }
-        answer
-    }
-
-    /// Repeats a write while the database is away, and a few times while it is busy.
-    async fn write(&self, batch: &Batch) -> Result<Settled, Stuck> {
-        let (mut pause, mut busy) = (SHORTEST_PAUSE, 0);
-        loop {
-            let error = match self.write_once(batch).await {
-                Ok(settled) => return Ok(settled),
-                Err(error) if !error.is_transient() => return Err(Stuck::Refused(error)),
-                Err(error) => error,
-            };
-            self.observers.on_event(&RelayEvent::failed(Component::Settle, &error));
-            if error.kind() == ErrorKind::Busy {
-                let locked = self.locked(batch).await;
-                if !locked.is_empty() {
-                    return Err(Stuck::Locked(locked));
-                }
-                busy += 1;
-                if busy == BUSY_TRIES {
-                    return Err(Stuck::Refused(error));
-                }
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+impl<H> Decided<H> {
+    fn settlement(&self) -> Settlement {
+        Settlement {
+            shard: self.dispatched.row.shard,
+            epoch: self.dispatched.epoch,
+            seq: self.dispatched.row.seq,
+            token: self.dispatched.token,
+            verdict: self.verdict.clone(),
+            settled_by: self.settled_by(),
         }
     }
 
-    /// Writes a batch, and tells how long the database took.
-    async fn write_once(&self, batch: &Batch) -> Result<Settled> {
-        let began = instant();
-        let settled = tokio::time::timeout(self.patience, batch.write(self.store)).await;
-        let late = |_| Err(Error::new(ErrorKind::Busy, "the database did not answer in time"));
-        let settled = settled.unwrap_or_else(late)?;
-        let (rows, took) = (settled.applied.len(), instant() - began);
-        self.observers.on_event(&RelayEvent::Settled { rows, took });
-        Ok(settled)
-    }
-
-    /// Rows that another transaction has locked; none if the database does not say.
-    async fn locked(&self, batch: &Batch) -> NumberSet<Seq> {
-        let locked = locked::ask(self.store, &batch.rows(), self.patience).await;
-        locked.unwrap_or_default().into_iter().collect()
-    }
-
-    /// Tells of a verdict that cannot be written, which stands alone.
-    fn give_up(&self, batch: &Batch, error: &Error) -> Vec<Seq> {
-        let seqs: Vec<Seq> = batch.rows().into_iter().map(|row| row.seq).collect();
-        for seq in &seqs {
-            let error = format!("{error}: {}", error.source_text());
-            self.observers.on_event(&RelayEvent::VerdictRefused { seq: *seq, error: error.into() });
+    fn row_verdict(&self) -> RowVerdict {
+        RowVerdict {
+            row: self.dispatched.row_lease(),
+            verdict: self.verdict.clone(),
+            settled_by: self.settled_by(),
         }
-        seqs
+    }
+
+    /// What is deleted keeps no name.
+    fn settled_by(&self) -> Option<String> {
+        let is_kept = !matches!(self.verdict, Verdict::Delete);
+        self.dispatched.route.clone().filter(|_| is_kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::envelope::Envelope;
+    use crate::id::ShardId;
+    use crate::tx::Place;
+    use crate::verdict::ErrorText;
+
+    fn settler() -> Settler<()> {
+        let pause = Duration::from_secs(5);
+        Settler::new(Fence::Shards, OwnerId::generate(), pause, Observers::default())
+    }
+
+    fn decided(verdict: Verdict) -> Decided<()> {
+        let envelope = Envelope::json("test.step", &1).unwrap();
+        let occurred_at = Timestamp::from_unix_micros(0);
+        let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
+        Decided { dispatched: Dispatched::of_local(&envelope, place), verdict, hold: () }
+    }
+
+    fn failed() -> Decided<()> {
+        decided(Verdict::Retry { delay: Duration::ZERO, error: ErrorText::new("no") })
+    }
+
+    fn done() -> Decided<()> {
+        decided(Verdict::Delete)
+    }
+
+    #[test]
+    fn failures_wait_while_there_is_success_but_not_for_long() {
+        let (mut settler, now) = (settler(), instant());
+        [done(), failed(), done()].into_iter().for_each(|it| settler.push(it));
+        assert_eq!(settler.next_batch(now).len(), 2);
+
+        settler.push(done());
+        let next = settler.next_batch(instant() + GATHER);
+        assert!(matches!(next[..], [Decided { verdict: Verdict::Retry { .. }, .. }]), "{next:?}");
+        assert_eq!(settler.waiting(), 1);
+    }
+
+    #[test]
+    fn failures_alone_are_written_at_once() {
+        let mut settler = settler();
+        settler.push(failed());
+
+        assert_eq!(settler.next_batch(instant()).len(), 1);
+        assert!(settler.is_quiet());
+    }
+
+    #[test]
+    fn a_batch_that_the_store_panics_on_is_tried_again_after_a_pause() {
+        let mut settler = settler();
+        settler.writing.push(done());
+        let error = crate::error::Error::new(crate::error::ErrorKind::Unavailable, "panicked");
+
+        let settled = settler.answered(SettleAnswer::Written(Err(error)));
+
+        assert!(settled.is_empty() && settler.is_quiet());
+        assert!(settler.next_timer() > Some(instant() + Duration::from_secs(4)));
+        settler.retry_refused();
+        assert_eq!((settler.waiting(), settler.len()), (1, 1));
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Settings;
 use crate::id::ShardId;
+use crate::relay::Settings;
 use crate::store::Store;
 
 /// How long the count of what was left may take.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::{Relay, bell};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outbox::Outbox;
+use crate::relay::{Relay, notify};
 use crate::store::{self, Store};
 use crate::wake::Wake;
 
@@ -90,12 +90,12 @@ impl WriterOnly {
 
     async fn ring_until(self, shutdown: impl Future<Output = ()>) {
         tokio::select! {
-            () = bell::look_again(self.wake.clone()) => {}
-            () = bell::ring(Arc::clone(&self.store), self.wake) => {}
+            () = notify::look_again(self.wake.clone()) => {}
+            () = notify::ring(Arc::clone(&self.store), self.wake) => {}
             () = shutdown => {}
         }
         // The bell may have been stopped in the middle of a ring: one too many does no harm.
-        bell::ring_last(&*self.store).await;
+        notify::ring_last(&*self.store).await;
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Lead, patiently};
 use crate::crash_point::crash_point;
 use crate::error::{Error, ErrorKind, Result};
 use crate::relay::Settings;
+use crate::relay::maintenance::{Lead, patiently};
 use crate::scheduler::JobStatus;
 use crate::store::{ClaimMode, Purge, Store};
 use crate::telemetry::{Observers, RelayEvent};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-use super::{chance, play};
+use crate::relay::schedules::{chance, play};
 use crate::wake::Wake;
 
 const WRITERS: usize = 3;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Settings;
+use crate::relay::settings::Settings;
 
 impl Settings {
     /// For one process that writes and delivers: quiet while there is nothing to do.
