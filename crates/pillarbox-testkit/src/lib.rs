@@ -118,3 +118,6 @@ pub use self::fixture::postgres::{PostgresBackend, PostgresOwn};
 #[cfg(feature = "sqlite")]
 pub use self::fixture::sqlite::{SqliteBackend, SqliteOwn};
 pub use self::run::{run, skip};
+/// For the suite macros.
+#[doc(hidden)]
+pub use pillarbox::store::ClaimMode as __ClaimMode;

@@ -33,8 +33,6 @@ mod other_writer;
 mod protocol;
 #[path = "relay/route.rs"]
 mod route;
-#[path = "relay/row_fault.rs"]
-mod row_fault;
 #[path = "relay/row_lease.rs"]
 mod row_lease;
 #[path = "relay/row_mode.rs"]
@@ -54,24 +52,36 @@ mod takeover;
 #[path = "relay/telemetry.rs"]
 mod telemetry;
 
-/// One named test per case and store.
+/// One named test per case and store; for a case with `(claim)` in the list, one per claim mode too.
 macro_rules! on_every_store {
-    ($($group:ident { $($case:ident),+ $(,)? })+) => {
-        on_every_store! { @store memory, open_memory, $($group { $($case),+ })+ }
-        on_every_store! { @store sqlite, open_sqlite, $($group { $($case),+ })+ }
-        on_every_store! { @store mysql, open_mysql, $($group { $($case),+ })+ }
-        on_every_store! { @store postgres, open_postgres, $($group { $($case),+ })+ }
+    ($($group:ident { $($case:ident $(($claim:ident))?),+ $(,)? })+) => {
+        on_every_store! { @store memory, open_memory, $($group { $($case $(($claim))?),+ })+ }
+        on_every_store! { @store sqlite, open_sqlite, $($group { $($case $(($claim))?),+ })+ }
+        on_every_store! { @store mysql, open_mysql, $($group { $($case $(($claim))?),+ })+ }
+        on_every_store! { @store postgres, open_postgres, $($group { $($case $(($claim))?),+ })+ }
     };
-    (@store $store:ident, $open:ident, $($group:ident { $($case:ident),+ })+) => {
+    (@store $store:ident, $open:ident, $($group:ident { $($case:ident $(($claim:ident))?),+ })+) => {
         mod $store { $(mod $group { $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                let test = concat!(module_path!(), "::", stringify!($case));
-                let Some(place) = $crate::fixture::$open(test).await else { return };
-                $crate::$group::$case(&place).await;
-                place.close().await;
-            }
+            on_every_store! { @case $open, $group, $case $(, $claim)? }
         )+ })+ }
+    };
+    (@case $open:ident, $group:ident, $case:ident, claim) => {
+        mod $case {
+            on_every_store! { @test by_shards, $open, $group, $case, ClaimMode::Shards }
+            on_every_store! { @test by_rows, $open, $group, $case, ClaimMode::Rows }
+        }
+    };
+    (@case $open:ident, $group:ident, $case:ident) => {
+        on_every_store! { @test $case, $open, $group, $case }
+    };
+    (@test $test:ident, $open:ident, $group:ident, $case:ident $(, ClaimMode::$mode:ident)?) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            let test = concat!(module_path!(), "::", stringify!($test));
+            let Some(place) = $crate::fixture::$open(test).await else { return };
+            $crate::$group::$case(&place $(, pillarbox::store::ClaimMode::$mode)?).await;
+            place.close().await;
+        }
     };
 }
 
@@ -79,7 +89,7 @@ on_every_store! {
     start {
         a_committed_event_is_delivered_and_marked_done,
         a_rolled_back_event_is_never_delivered,
-        a_commit_wakes_the_relay,
+        a_commit_wakes_the_relay(claim),
         without_a_wake_the_poll_finds_it,
         many_events_come_once_each,
         nothing_kept_means_deleted_at_settle,
@@ -88,13 +98,10 @@ on_every_store! {
         contradicting_settings_are_refused,
     }
     stop {
-        what_was_committed_before_is_delivered,
-        what_was_committed_before_is_delivered_by_rows,
+        what_was_committed_before_is_delivered(claim),
         a_backlog_is_delivered_whole,
-        what_waits_stays,
-        what_waits_stays_by_rows,
-        what_is_abandoned_and_left_is_counted,
-        what_is_abandoned_and_left_is_counted_by_rows,
+        what_waits_stays(claim),
+        what_is_abandoned_and_left_is_counted(claim),
         an_event_that_waited_too_long_in_memory_is_delivered,
         the_row_of_a_dead_writer_is_delivered,
         a_verdict_that_was_refused_is_written,
@@ -102,8 +109,7 @@ on_every_store! {
     }
     lock {
         locked_rows_are_named,
-        it_keeps_no_other_from_being_settled,
-        it_keeps_no_other_from_being_settled_by_rows,
+        it_keeps_no_other_from_being_settled(claim),
         it_keeps_no_other_from_memory_from_being_settled,
         it_keeps_no_follower_from_being_settled,
         it_keeps_no_other_lease_from_being_renewed,
@@ -126,11 +132,9 @@ on_every_store! {
         a_process_that_only_writes_owns_nothing,
     }
     crash {
-        an_event_that_kills_every_relay_is_given_up,
+        an_event_that_kills_every_relay_is_given_up(claim),
         a_takeover_whose_answer_is_lost_counts_all_the_same,
-        a_row_that_kills_every_relay_is_given_up,
-        an_event_that_survives_is_no_suspect_any_more,
-        a_row_that_survives_is_no_suspect_any_more,
+        an_event_that_survives_is_no_suspect_any_more(claim),
     }
     local_queue {
         a_free_event_comes_without_a_look_at_the_table,
@@ -142,8 +146,7 @@ on_every_store! {
         the_row_of_a_dead_writer_is_delivered,
         the_row_of_a_living_writer_is_left_alone,
         a_stopped_relay_leaves_ordinary_rows,
-        what_is_committed_during_a_stop_is_handed_over,
-        what_is_committed_during_a_stop_is_handed_over_by_rows,
+        what_is_committed_during_a_stop_is_handed_over(claim),
     }
     local_queue_key {
         the_first_of_a_key_comes_from_memory,
@@ -154,15 +157,15 @@ on_every_store! {
     }
     order {
         events_of_a_key_come_in_order_through_retries,
-        one_key_that_waits_does_not_stop_the_others,
-        a_held_key_waits_for_a_replay_and_goes_on_in_order,
+        one_key_that_waits_does_not_stop_the_others(claim),
+        a_held_key_waits_for_a_replay_and_goes_on_in_order(claim),
         a_skipped_event_lets_its_key_go_on,
         a_crowd_of_waiting_keys_does_not_hide_a_new_one,
         a_long_tail_and_a_restless_head_do_not_starve_a_new_key,
         a_backlog_of_one_key_leaves_room_for_the_others,
     }
     failure {
-        a_panic_is_a_failure_and_is_retried,
+        a_panic_is_a_failure_and_is_retried(claim),
         an_error_that_cannot_be_shown_is_retried,
         a_listener_that_takes_too_long_is_retried,
         an_event_without_a_listener_is_dead_at_once,
@@ -191,11 +194,12 @@ on_every_store! {
     }
     fault {
         a_take_whose_answer_is_lost_strands_nothing,
-        a_settle_whose_answer_is_lost_keeps_the_order,
-        a_verdict_that_is_refused_keeps_no_other_from_being_written,
-        a_store_that_panics_is_asked_again,
-        an_outage_is_survived,
+        a_settle_whose_answer_is_lost_keeps_the_order(claim),
+        a_verdict_that_is_refused_keeps_no_other_from_being_written(claim),
+        a_store_that_panics_is_asked_again(claim),
+        an_outage_is_survived(claim),
         a_start_that_fails_is_told_at_once,
+        a_claim_whose_answer_is_lost_strands_nothing,
     }
     takeover {
         a_lease_that_is_renewed_too_late_goes_on_at_once,
@@ -218,10 +222,6 @@ on_every_store! {
     rows {
         competing_relays_deliver_once_and_in_order,
         a_slow_listener_keeps_nothing_from_other_relays,
-        a_key_that_fails_blocks_no_other,
-        a_held_key_goes_on_after_a_replay,
-        a_panic_is_a_failed_delivery,
-        a_commit_wakes_it,
         a_backlog_drains_after_one_look,
         a_queue_drains_after_one_wake,
         free_events_are_hot_and_keyed_ones_are_not,
@@ -243,21 +243,13 @@ on_every_store! {
         the_first_relay_sets_the_mode,
         two_modes_never_meet,
         where_nobody_delivers_no_relay_starts,
-        the_owner_of_the_lowest_shard_purges,
         a_newcomer_is_given_shards,
         events_are_delivered_after_the_mode_was_changed,
-    }
-    row_fault {
-        a_claim_whose_answer_is_lost_strands_nothing,
-        a_settle_whose_answer_is_lost_delivers_nothing_twice,
-        a_verdict_that_is_refused_keeps_no_other_from_being_written,
-        a_store_that_panics_is_asked_again,
-        an_outage_is_survived,
     }
     maintenance {
         a_relay_purges_what_is_past_its_own_retention,
         dead_letters_and_their_trail_have_retentions_of_their_own,
-        only_the_owner_of_the_lowest_shard_purges,
+        only_the_owner_of_the_lowest_shard_purges(claim),
         a_purge_goes_batch_by_batch_to_its_end,
         without_a_relay_upkeep_purges_by_age_alone,
         gauges_say_how_much_there_is,

@@ -295,7 +295,7 @@ where ctid = any(array(
             from: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed)",
             to: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed && row.attempts == u32::MAX)",
         }],
-        catch: Catch::Tests("memory::crash::a_row_that_kills"),
+        catch: Catch::Tests("memory::crash::an_event_that_kills_every_relay_is_given_up::by_rows"),
     },
     Mutant {
         name: "stop-without-last-read",

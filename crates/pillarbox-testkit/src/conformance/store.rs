@@ -29,7 +29,6 @@ pub mod promote;
 pub mod purge;
 pub mod replay;
 pub mod retention;
-pub mod row_cancellation;
 pub mod row_lease;
 pub mod row_settle;
 pub mod seq;
@@ -42,8 +41,8 @@ pub mod waiting;
 
 /// Tests a store: `store_conformance!(name_of_the_module, YourBackend);`.
 ///
-/// One test per case, named `<module>::<group>::<case>`. The crate needs `tokio` with `macros`
-/// and `rt`.
+/// One test per case, named `<module>::<group>::<case>`. A case that holds in both claim modes is two
+/// tests, `<case>::by_shards` and `<case>::by_rows`. The crate needs `tokio` with `macros` and `rt`.
 #[macro_export]
 macro_rules! store_conformance {
     ($module:ident, $backend:ty) => {
@@ -87,11 +86,11 @@ macro_rules! store_conformance {
                 rows_of_the_living_stay_leased,
             }
             fence {
-                a_verdict_after_a_takeover_changes_nothing,
+                a_verdict_after_a_takeover_changes_nothing(claim),
                 a_verdict_of_an_older_epoch_changes_nothing,
-                a_verdict_after_a_release_changes_nothing,
+                a_verdict_after_a_release_changes_nothing(claim),
                 a_verdict_on_an_old_token_changes_nothing,
-                a_repeated_verdict_applies_once,
+                a_repeated_verdict_applies_once(claim),
                 held_shards_settle_beside_refused_ones,
                 a_settle_sees_a_takeover_that_commits_while_it_waits,
                 a_takeover_waits_for_a_settle_that_passed_its_fence,
@@ -119,18 +118,18 @@ macro_rules! store_conformance {
                 only_the_shards_asked_for_are_read,
             }
             settle {
-                done_keeps_the_row_and_ends_its_wait,
-                delete_removes_the_row,
-                retry_counts_an_attempt_and_waits,
-                defer_waits_without_counting,
-                dead_leaves_the_line,
-                held_leaves_the_line_and_keeps_its_key,
+                done_keeps_the_row_and_ends_its_wait(claim),
+                delete_removes_the_row(claim),
+                retry_counts_an_attempt_and_waits(claim),
+                defer_waits_without_counting(claim),
+                dead_leaves_the_line(claim),
+                held_leaves_the_line_and_keeps_its_key(claim),
                 a_held_row_takes_no_verdict,
                 a_long_error_is_cut,
                 every_verdict_moves_the_token,
-                verdicts_mix_over_shards_and_kinds,
-                two_thousand_verdicts_go_in_one_call,
-                no_verdicts_are_no_error,
+                verdicts_mix_over_shards_and_kinds(claim),
+                two_thousand_verdicts_go_in_one_call(claim),
+                no_verdicts_are_no_error(claim),
                 defer_keeps_the_attempts_there_are,
                 a_delivered_row_still_tells_what_failed_before,
                 an_event_of_tomorrow_is_retried_like_any_other,
@@ -236,23 +235,11 @@ macro_rules! store_conformance {
                 two_thousand_leases_go_in_one_call,
             }
             row_settle {
-                done_is_what_it_is_in_a_shard,
-                delete_is_what_it_is_in_a_shard,
-                retry_is_what_it_is_in_a_shard,
-                defer_is_what_it_is_in_a_shard,
-                dead_is_what_it_is_in_a_shard,
-                held_is_what_it_is_in_a_shard,
-                a_verdict_after_the_lease_was_taken_changes_nothing,
-                a_verdict_after_a_release_changes_nothing,
                 a_verdict_of_another_owner_changes_nothing,
                 a_verdict_beside_its_fence_changes_nothing,
                 a_lapsed_lease_that_nobody_took_still_settles,
-                a_repeated_verdict_applies_once,
                 a_verdict_given_twice_applies_once,
                 kept_rows_settle_beside_lost_ones,
-                verdicts_mix_in_one_call,
-                two_thousand_verdicts_go_in_one_call,
-                no_verdicts_are_no_error,
                 a_verdict_ends_the_lease,
                 a_verdict_through_the_shard_ends_the_lease,
             }
@@ -455,15 +442,12 @@ macro_rules! store_conformance {
                 operators_relays_and_upkeep_keep_out_of_each_others_way,
             }
             cancellation {
-                a_dropped_settle_applies_all_or_nothing,
+                a_dropped_settle_applies_all_or_nothing(claim),
                 a_dropped_take_takes_all_or_nothing,
                 dropped_reads_leave_the_store_usable,
                 a_dropped_join_can_be_repeated,
                 a_dropped_leave_is_whole,
-            }
-            row_cancellation {
                 a_dropped_claim_leases_all_or_nothing,
-                a_dropped_settle_of_rows_applies_all_or_nothing,
                 a_dropped_renewal_loses_no_lease,
                 a_dropped_release_frees_all_or_nothing,
                 a_dropped_operation_is_done_to_all_or_none,

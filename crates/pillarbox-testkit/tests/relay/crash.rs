@@ -82,12 +82,6 @@ impl Poison {
     }
 }
 
-/// It is delivered alone when it has killed twice, and then never again: everything else is
-/// delivered, however often it waited behind it, and the event says why it was not.
-pub(crate) async fn an_event_that_kills_every_relay_is_given_up(place: &Place) {
-    kills_until_it_is_given_up(place, ClaimMode::Shards).await;
-}
-
 /// The shards are the heir's, and it does not know whose they were: what is in them is counted.
 pub(crate) async fn a_takeover_whose_answer_is_lost_counts_all_the_same(place: &Place) {
     let poison = Poison::new(ClaimMode::Shards);
@@ -107,11 +101,9 @@ pub(crate) async fn a_takeover_whose_answer_is_lost_counts_all_the_same(place: &
     last.stop().await.unwrap();
 }
 
-pub(crate) async fn a_row_that_kills_every_relay_is_given_up(place: &Place) {
-    kills_until_it_is_given_up(place, ClaimMode::Rows).await;
-}
-
-async fn kills_until_it_is_given_up(place: &Place, claim: ClaimMode) {
+/// It is delivered alone when it has killed twice, and then never again: everything else is
+/// delivered, however often it waited behind it, and the event says why it was not.
+pub(crate) async fn an_event_that_kills_every_relay_is_given_up(place: &Place, claim: ClaimMode) {
     let poison = Poison::new(claim);
     let others = (1..20).map(|number| keyed(&format!("k{number}"), number));
     let ids = place
@@ -137,15 +129,7 @@ async fn kills_until_it_is_given_up(place: &Place, claim: ClaimMode) {
 }
 
 /// One verdict of any kind, and it starts from nothing.
-pub(crate) async fn an_event_that_survives_is_no_suspect_any_more(place: &Place) {
-    kills_and_then_does_not(place, ClaimMode::Shards).await;
-}
-
-pub(crate) async fn a_row_that_survives_is_no_suspect_any_more(place: &Place) {
-    kills_and_then_does_not(place, ClaimMode::Rows).await;
-}
-
-async fn kills_and_then_does_not(place: &Place, claim: ClaimMode) {
+pub(crate) async fn an_event_that_survives_is_no_suspect_any_more(place: &Place, claim: ClaimMode) {
     let poison = Poison::new(claim);
     let ids = place.commit(&Outbox::new(), vec![free(0)]).await;
     poison.kill_a_relay(place, &ids).await;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pillarbox::store::Status;
-use pillarbox::{Cx, Envelope, Event, Failure, Listeners, RelaySettings};
+use pillarbox::store::{ClaimMode, Status};
+use pillarbox::{Cx, Envelope, Event, Failure, Listeners, Outbox, RelaySettings};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::fixture::{ALWAYS, Place, Script, free, next, quick, relay};
+use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay};
 
 #[derive(Debug, Serialize, Deserialize, Event)]
 #[event("test.step", version = 2)]
@@ -18,7 +18,7 @@ struct StepV2 {
 }
 
 /// And nothing else of the relay is hurt.
-pub(crate) async fn a_panic_is_a_failure_and_is_retried(place: &Place) {
+pub(crate) async fn a_panic_is_a_failure_and_is_retried(place: &Place, claim: ClaimMode) {
     let (heard, mut hears) = mpsc::unbounded_channel();
     let listeners = Listeners::new().fallback(move |_: Envelope, cx: Cx| {
         let heard = heard.clone();
@@ -28,16 +28,18 @@ pub(crate) async fn a_panic_is_a_failure_and_is_retried(place: &Place) {
             Ok::<_, Failure>(())
         }
     });
-    let relay = relay(place, listeners);
+    let relay = relay(place, listeners).settings(RelaySettings { claim, ..quick() });
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    let ids = place.commit(&outbox, vec![free(1)]).await;
+    let mut ids = place.commit(&outbox, vec![keyed("a", 1), free(2)]).await;
+    ids.extend(place.commit(&Outbox::new(), vec![keyed("b", 3), free(4)]).await);
 
-    assert_eq!(next(&mut hears, 1).await, [2]);
-    let event = place.event_with(&ids[0], Status::Done).await;
-    let error = event.last_error.unwrap();
-    assert!(error.contains("the first attempt panics"), "{error}");
+    assert_eq!(next(&mut hears, 4).await, [2, 2, 2, 2], "each is delivered at its second attempt");
+    for id in &ids {
+        let error = place.event_with(id, Status::Done).await.last_error.unwrap();
+        assert!(error.contains("the first attempt panics"), "{error}");
+    }
     handle.stop().await.unwrap();
 }
 
@@ -105,7 +107,7 @@ pub(crate) async fn a_listener_that_takes_too_long_is_retried(place: &Place) {
 pub(crate) async fn an_event_without_a_listener_is_dead_at_once(place: &Place) {
     let handle = relay(place, Listeners::new()).spawn().await.unwrap();
 
-    let ids = place.commit(&pillarbox::Outbox::new(), vec![free(1)]).await;
+    let ids = place.commit(&Outbox::new(), vec![free(1)]).await;
 
     let event = place.event_with(&ids[0], Status::Dead).await;
     assert_eq!(event.last_error.as_deref(), Some("no listener for __GLOBAL__/test.step"));
@@ -116,7 +118,7 @@ pub(crate) async fn an_event_without_a_listener_is_dead_at_once(place: &Place) {
 pub(crate) async fn a_payload_that_does_not_decode_is_dead_with_its_cause(place: &Place) {
     let handle = relay(place, step_listener()).spawn().await.unwrap();
 
-    let ids = place.commit(&pillarbox::Outbox::new(), vec![free(1).version(2).unwrap()]).await;
+    let ids = place.commit(&Outbox::new(), vec![free(1).version(2).unwrap()]).await;
 
     let event = place.event_with(&ids[0], Status::Dead).await;
     let error = event.last_error.unwrap();
@@ -129,7 +131,7 @@ pub(crate) async fn a_payload_that_does_not_decode_is_dead_with_its_cause(place:
 pub(crate) async fn a_version_nobody_reads_is_dead_with_its_cause(place: &Place) {
     let handle = relay(place, step_listener()).spawn().await.unwrap();
 
-    let ids = place.commit(&pillarbox::Outbox::new(), vec![free(1)]).await;
+    let ids = place.commit(&Outbox::new(), vec![free(1)]).await;
 
     let event = place.event_with(&ids[0], Status::Dead).await;
     let cause =

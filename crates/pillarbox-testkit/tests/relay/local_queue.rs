@@ -202,15 +202,10 @@ pub(crate) async fn a_stopped_relay_leaves_ordinary_rows(place: &Place) {
 }
 
 /// Its row is leased for an hour to the relay that stops: only who gives it back lets another have it.
-pub(crate) async fn what_is_committed_during_a_stop_is_handed_over(place: &Place) {
-    commit_during_a_stop(place, ClaimMode::Shards).await;
-}
-
-pub(crate) async fn what_is_committed_during_a_stop_is_handed_over_by_rows(place: &Place) {
-    commit_during_a_stop(place, ClaimMode::Rows).await;
-}
-
-async fn commit_during_a_stop(place: &Place, claim: ClaimMode) {
+pub(crate) async fn what_is_committed_during_a_stop_is_handed_over(
+    place: &Place,
+    claim: ClaimMode,
+) {
     // The stop has no time to start anything, and all it needs to finish.
     let drain = lasting().delivery_timeout + Duration::from_secs(1);
     let lease = Duration::from_secs(3600);

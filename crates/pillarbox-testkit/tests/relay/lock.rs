@@ -13,10 +13,6 @@ use crate::telemetry::soon;
 /// How many events there are; as many are delivered at a time.
 const MANY: usize = 16;
 
-fn shards() -> RelaySettings {
-    RelaySettings { claim: ClaimMode::Shards, ..patient() }
-}
-
 fn events() -> Vec<Envelope> {
     (0..16).map(|number| if number < 8 { free(number) } else { keyed("k", number) }).collect()
 }
@@ -39,21 +35,17 @@ pub(crate) async fn locked_rows_are_named(place: &Place) {
     assert_eq!(store.locked(&rows).await.unwrap(), []);
 }
 
-pub(crate) async fn it_keeps_no_other_from_being_settled(place: &Place) {
-    settle_around_a_lock(place, shards(), Path::Table, 0).await;
-}
-
-pub(crate) async fn it_keeps_no_other_from_being_settled_by_rows(place: &Place) {
-    settle_around_a_lock(place, by_rows(), Path::Table, 0).await;
+pub(crate) async fn it_keeps_no_other_from_being_settled(place: &Place, claim: ClaimMode) {
+    settle_around_a_lock(place, claim, Path::Table, 0).await;
 }
 
 pub(crate) async fn it_keeps_no_other_from_memory_from_being_settled(place: &Place) {
-    settle_around_a_lock(place, shards(), Path::Memory, 0).await;
+    settle_around_a_lock(place, ClaimMode::Shards, Path::Memory, 0).await;
 }
 
 /// Its key goes on after a success: what follows does not depend on the row.
 pub(crate) async fn it_keeps_no_follower_from_being_settled(place: &Place) {
-    settle_around_a_lock(place, shards(), Path::Table, 8).await;
+    settle_around_a_lock(place, ClaimMode::Shards, Path::Table, 8).await;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,9 +55,10 @@ enum Path {
 }
 
 /// Locks the row of an event that is being delivered, and lets all deliveries end.
-async fn settle_around_a_lock(place: &Place, settings: RelaySettings, path: Path, locked: usize) {
+async fn settle_around_a_lock(place: &Place, claim: ClaimMode, path: Path, locked: usize) {
     let (gate, mut starts) = Gate::new();
     let probe = Probe::new();
+    let settings = RelaySettings { claim, ..patient() };
     let relay = relay(place, gate.listeners()).settings(settings).observer(probe.clone());
     let outbox = if path == Path::Memory { relay.outbox() } else { Outbox::new() };
     let handle = relay.spawn().await.unwrap();

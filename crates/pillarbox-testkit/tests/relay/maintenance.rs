@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{AcquireShards, ClaimMode, DeliveryMode, Join, Lease, Status};
+use pillarbox::store::{AcquireShards, ClaimMode, DeliveryMode, Join, Lease, Order, Status};
 use pillarbox::telemetry::{Gauges, Probe, RelayEvent};
 use pillarbox::{
     Cx, Envelope, ErrorKind, EventId, Failure, Listeners, Maintenance, Outbox, OwnerId,
@@ -66,15 +66,16 @@ pub(crate) async fn dead_letters_and_their_trail_have_retentions_of_their_own(pl
 }
 
 /// Whatever the others would delete.
-pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(place: &Place) {
-    let id = deliver(place, 1).await.swap_remove(0);
+pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(place: &Place, claim: ClaimMode) {
+    let id = deliver(place, 1, claim).await.swap_remove(0);
     let (store, other) = (place.store(), OwnerId::generate());
     let lease = Lease { owner: other.clone(), length: AGES, wants: 64 };
-    store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
+    store.join(&Join { lease, mode: DeliveryMode { claim, order: Order::Key } }).await.unwrap();
     let take = AcquireShards { owner: other.clone(), most: 64, held: vec![] };
     assert!(!store.acquire_shards(&take).await.unwrap().is_empty());
     let often = Duration::from_millis(20);
-    let settings = RelaySettings { retention_done: MOMENT, gauges_every: often, ..purging() };
+    let settings =
+        RelaySettings { claim, retention_done: MOMENT, gauges_every: often, ..purging() };
     let probe = Probe::new();
     let relay = relay(place, Listeners::new()).settings(settings).observer(probe.clone());
 
@@ -91,7 +92,7 @@ pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(place: &Place) {
 
 /// As many batches as it needs.
 pub(crate) async fn a_purge_goes_batch_by_batch_to_its_end(place: &Place) {
-    let ids = deliver(place, 25).await;
+    let ids = deliver(place, 25, ClaimMode::Shards).await;
     let (probe, clock, store) = (Probe::new(), ManualClock::new(), place.store());
     let purge_batch = 10.try_into().unwrap();
     let settings =
@@ -111,9 +112,9 @@ pub(crate) async fn a_purge_goes_batch_by_batch_to_its_end(place: &Place) {
 }
 
 /// So many events, delivered and marked done by a relay that has gone.
-async fn deliver(place: &Place, events: i64) -> Vec<EventId> {
+async fn deliver(place: &Place, events: i64, claim: ClaimMode) -> Vec<EventId> {
     let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners);
+    let relay = relay(place, listeners).settings(RelaySettings { claim, ..quick() });
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
     let ids = place.commit(&outbox, (0..events).map(free).collect()).await;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{Operation, Status};
+use pillarbox::store::{ClaimMode, Operation, Status};
 use pillarbox::{Cx, Envelope, Failure, Listeners, OnDead, RelaySettings};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -27,9 +27,10 @@ pub(crate) async fn events_of_a_key_come_in_order_through_retries(place: &Place)
 }
 
 /// Neither other keys nor events without one.
-pub(crate) async fn one_key_that_waits_does_not_stop_the_others(place: &Place) {
+pub(crate) async fn one_key_that_waits_does_not_stop_the_others(place: &Place, claim: ClaimMode) {
     let (listeners, mut hears) = Script::default().fail(1, ALWAYS).listeners();
-    let relay = relay(place, listeners);
+    let settings = RelaySettings { claim, max_attempts: NonZeroU32::MAX, ..quick() };
+    let relay = relay(place, listeners).settings(settings);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
@@ -45,10 +46,13 @@ pub(crate) async fn one_key_that_waits_does_not_stop_the_others(place: &Place) {
 }
 
 /// Visible while it waits, in order when it goes on.
-pub(crate) async fn a_held_key_waits_for_a_replay_and_goes_on_in_order(place: &Place) {
+pub(crate) async fn a_held_key_waits_for_a_replay_and_goes_on_in_order(
+    place: &Place,
+    claim: ClaimMode,
+) {
     let script = Script::default().fail(1, ALWAYS);
     let (listeners, mut hears) = script.listeners();
-    let relay = relay(place, listeners);
+    let relay = relay(place, listeners).settings(RelaySettings { claim, ..quick() });
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
     let ids = place.commit(&outbox, (1..=5).map(|n| keyed("k", n)).collect()).await;

@@ -1,14 +1,12 @@
-//! One way to claim rows for all relays of the tables, and one of them that purges.
+//! One way to claim rows for all relays of the tables.
 
 use std::time::Duration;
 
-use pillarbox::store::{AcquireShards, ClaimMode, DeliveryMode, Join, Lease, Order, Status};
-use pillarbox::telemetry::{Probe, RelayEvent};
-use pillarbox::{ErrorKind, Listeners, Outbox, OwnerId, RelaySettings};
+use pillarbox::store::{ClaimMode, DeliveryMode, Order, Status};
+use pillarbox::{ErrorKind, Listeners, Outbox, RelaySettings};
 
-use crate::fixture::{LONGEST, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{Place, Script, free, keyed, next, quick, relay, wait_for};
 use crate::rows::by_rows;
-use crate::telemetry::soon;
 
 const ROWS: DeliveryMode = DeliveryMode { claim: ClaimMode::Rows, order: Order::Key };
 
@@ -82,35 +80,6 @@ pub(crate) async fn where_nobody_delivers_no_relay_starts(place: &Place) {
         let message = refusal(place, settings).await;
         assert!(message.contains("`Outbox` alone"), "{message}");
     }
-}
-
-/// Relays that claim rows hold shards for this alone: the owner of the lowest one purges.
-pub(crate) async fn the_owner_of_the_lowest_shard_purges(place: &Place) {
-    let (listeners, _hears) = Script::default().listeners();
-    let first = relay(place, listeners).settings(by_rows()).spawn().await.unwrap();
-    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
-    place.event_with(&ids[0], Status::Done).await;
-    first.stop().await.unwrap();
-    let (store, other) = (place.store(), OwnerId::generate());
-    let lease = Lease { owner: other.clone(), length: Duration::from_secs(3600), wants: 64 };
-    store.join(&Join { lease, mode: ROWS }).await.unwrap();
-    let take = AcquireShards { owner: other.clone(), most: 64, held: vec![] };
-    assert!(!store.acquire_shards(&take).await.unwrap().is_empty());
-    let (probe, often) = (Probe::new(), Duration::from_millis(20));
-    let retention_done = Duration::from_millis(1);
-    let settings =
-        RelaySettings { retention_done, purge_every: often, gauges_every: often, ..by_rows() };
-    let relay = relay(place, Listeners::new()).settings(settings).observer(probe.clone());
-
-    let handle = relay.spawn().await.unwrap();
-
-    // Gauges come as often as purges, give or take a half: by the tenth, a purge had its turn.
-    let counting = probe.wait_many(10, |seen| matches!(seen, RelayEvent::Counted(_)));
-    tokio::time::timeout(LONGEST, counting).await.unwrap();
-    assert!(store.event(&ids[0]).await.unwrap().is_some(), "it was not its turn");
-    store.leave(&other).await.unwrap();
-    soon(&probe, |seen| matches!(seen, RelayEvent::Purged { kind: "done", rows: 1 })).await;
-    handle.stop().await.unwrap();
 }
 
 /// The second relay comes by its share of the shards, though no delivery depends on it.

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pillarbox::store::{ClaimMode, Operation, Order, Status};
+use pillarbox::store::{ClaimMode, Order, Status};
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelayHandle, RelaySettings};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{Place, Script, free, keyed, next, quick, relay, wait_for};
 
 /// Quick enough for a test, by row claims.
 pub(crate) fn by_rows() -> RelaySettings {
@@ -134,83 +134,6 @@ pub(crate) async fn a_slow_listener_keeps_nothing_from_other_relays(place: &Plac
     gate.open(1);
     slow.stop().await.unwrap();
     quick.stop().await.unwrap();
-}
-
-/// A key that is tried again and again waits in order, and no other waits for it.
-pub(crate) async fn a_key_that_fails_blocks_no_other(place: &Place) {
-    let (listeners, mut hears) = Script::default().fail(1, ALWAYS).listeners();
-    let settings = RelaySettings { max_attempts: u32::MAX.try_into().unwrap(), ..by_rows() };
-    let relay = relay(place, listeners).settings(settings);
-    let outbox = relay.outbox();
-    let handle = relay.spawn().await.unwrap();
-
-    place.commit(&outbox, vec![keyed("bad", 1), keyed("bad", 2)]).await;
-    for number in 10..30 {
-        place.commit(&outbox, vec![keyed("good", number), free(number + 100)]).await;
-    }
-
-    let heard = next(&mut hears, 40).await;
-    assert!(!heard.contains(&2), "the second of the bad key overtook the first");
-    assert!(heard.iter().filter(|n| **n < 100).is_sorted());
-    handle.stop().await.unwrap();
-}
-
-/// A dead letter holds its key until it is replayed, and the key goes on in order.
-pub(crate) async fn a_held_key_goes_on_after_a_replay(place: &Place) {
-    let script = Script::default().fail(1, ALWAYS);
-    let (listeners, mut hears) = script.listeners();
-    let relay = relay(place, listeners).settings(by_rows());
-    let outbox = relay.outbox();
-    let handle = relay.spawn().await.unwrap();
-    let ids = place.commit(&outbox, (1..=5).map(|n| keyed("k", n)).collect()).await;
-    let held = place.event_with(&ids[0], Status::Held).await;
-    assert_eq!((held.attempts, held.last_error.as_deref()), (3, Some("told to fail")));
-    place.commit(&outbox, vec![keyed("other", 9)]).await;
-    assert_eq!(next(&mut hears, 1).await, [9], "others go on");
-
-    script.mend(1);
-    place.store().operate(&Operation::replay(ids[..1].to_vec())).await.unwrap();
-
-    assert_eq!(next(&mut hears, 5).await, [1, 2, 3, 4, 5]);
-    handle.stop().await.unwrap();
-}
-
-/// A panic is a failure that is tried again, and hurts nothing else.
-pub(crate) async fn a_panic_is_a_failed_delivery(place: &Place) {
-    let (heard, mut hears) = mpsc::unbounded_channel();
-    let listeners = Listeners::new().fallback(move |_: Envelope, cx: Cx| {
-        let heard = heard.clone();
-        async move {
-            assert!(cx.attempt() > 1, "the first attempt panics");
-            heard.send(i64::from(cx.attempt())).ok();
-            Ok::<_, Failure>(())
-        }
-    });
-    let handle = relay(place, listeners).settings(by_rows()).spawn().await.unwrap();
-
-    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
-
-    assert_eq!(next(&mut hears, 2).await, [2, 2]);
-    for id in &ids {
-        let error = place.event_with(id, Status::Done).await.last_error.unwrap();
-        assert!(error.contains("the first attempt panics"), "{error}");
-    }
-    handle.stop().await.unwrap();
-}
-
-/// With a poll of an hour, only the wake can have told it.
-pub(crate) async fn a_commit_wakes_it(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners).settings(blind());
-    let outbox = relay.outbox();
-    let handle = relay.spawn().await.unwrap();
-
-    for number in 1..=5 {
-        place.commit(&outbox, vec![keyed("k", number)]).await;
-
-        assert_eq!(next(&mut hears, 1).await, [number]);
-    }
-    handle.stop().await.unwrap();
 }
 
 /// A claim that came back full is followed by the next: there may be more.

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use pillarbox::context::{self, Context};
-use pillarbox::store::Status;
+use pillarbox::store::{ClaimMode, Status};
 use pillarbox::{
     Clock, Cx, Envelope, ErrorKind, Failure, Listeners, Outbox, RelaySettings, SystemClock,
 };
@@ -43,11 +43,11 @@ pub(crate) async fn a_rolled_back_event_is_never_delivered(place: &Place) {
 }
 
 /// With a poll of an hour, only the wake can have told it.
-pub(crate) async fn a_commit_wakes_the_relay(place: &Place) {
+pub(crate) async fn a_commit_wakes_the_relay(place: &Place, claim: ClaimMode) {
     let (listeners, mut hears) = Script::default().listeners();
     let hour = Duration::from_secs(3600);
-    let relay =
-        relay(place, listeners).settings(RelaySettings { poll: hour, sweep: hour, ..quick() });
+    let settings = RelaySettings { claim, poll: hour, sweep: hour, ..quick() };
+    let relay = relay(place, listeners).settings(settings);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
     place.commit(&outbox, vec![free(1)]).await;
@@ -55,8 +55,10 @@ pub(crate) async fn a_commit_wakes_the_relay(place: &Place) {
 
     for number in 2..=5 {
         place.commit(&outbox, vec![free(number)]).await;
-
         assert_eq!(next(&mut hears, 1).await, [number]);
+
+        place.commit(&outbox, vec![keyed("k", -number)]).await;
+        assert_eq!(next(&mut hears, 1).await, [-number]);
     }
     handle.stop().await.unwrap();
 }

@@ -25,15 +25,7 @@ fn settings(claim: ClaimMode) -> RelaySettings {
 }
 
 /// Whichever way they would have taken: from memory, by a wake, or by a poll.
-pub(crate) async fn what_was_committed_before_is_delivered(place: &Place) {
-    deliver_what_was_committed(place, ClaimMode::Shards).await;
-}
-
-pub(crate) async fn what_was_committed_before_is_delivered_by_rows(place: &Place) {
-    deliver_what_was_committed(place, ClaimMode::Rows).await;
-}
-
-async fn deliver_what_was_committed(place: &Place, claim: ClaimMode) {
+pub(crate) async fn what_was_committed_before_is_delivered(place: &Place, claim: ClaimMode) {
     let (listeners, mut hears) = Script::default().listeners();
     let relay = relay(place, listeners).settings(settings(claim));
     let outbox = relay.outbox();
@@ -81,15 +73,7 @@ pub(crate) async fn a_backlog_is_delivered_whole(place: &Place) {
 }
 
 /// A delayed event, one that waits for a retry, a held one, and what is behind them.
-pub(crate) async fn what_waits_stays(place: &Place) {
-    leave_what_waits(place, ClaimMode::Shards).await;
-}
-
-pub(crate) async fn what_waits_stays_by_rows(place: &Place) {
-    leave_what_waits(place, ClaimMode::Rows).await;
-}
-
-async fn leave_what_waits(place: &Place, claim: ClaimMode) {
+pub(crate) async fn what_waits_stays(place: &Place, claim: ClaimMode) {
     let (listeners, mut hears) = Script::default().fail(3, ALWAYS).fail(5, ALWAYS).listeners();
     let backoff = pillarbox::Backoff::new(HOUR, HOUR);
     let relay = relay(place, listeners).retry(backoff).settings(settings(claim));
@@ -125,15 +109,7 @@ async fn leave_what_waits(place: &Place, claim: ClaimMode) {
 }
 
 /// A delivery that takes longer than the stop allows, and events that it keeps from starting.
-pub(crate) async fn what_is_abandoned_and_left_is_counted(place: &Place) {
-    count_what_is_left(place, ClaimMode::Shards).await;
-}
-
-pub(crate) async fn what_is_abandoned_and_left_is_counted_by_rows(place: &Place) {
-    count_what_is_left(place, ClaimMode::Rows).await;
-}
-
-async fn count_what_is_left(place: &Place, claim: ClaimMode) {
+pub(crate) async fn what_is_abandoned_and_left_is_counted(place: &Place, claim: ClaimMode) {
     let started = Arc::new(Semaphore::new(0));
     let starts = Arc::clone(&started);
     let listeners = Listeners::new().fallback(move |_: Envelope, _: Cx| {

@@ -228,7 +228,11 @@ pub(super) async fn actions<B: Backend>(backend: &B, id: &EventId) -> Vec<String
     said(backend, id).await.into_iter().map(|said| said.0).collect()
 }
 
-fn line(action: &str, attempts: u32, error: Option<&str>) -> (String, u32, Option<String>) {
+pub(super) fn line(
+    action: &str,
+    attempts: u32,
+    error: Option<&str>,
+) -> (String, u32, Option<String>) {
     (action.to_owned(), attempts, error.map(str::to_owned))
 }
 

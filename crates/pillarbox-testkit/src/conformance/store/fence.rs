@@ -1,34 +1,37 @@
-//! Fences: a verdict counts only from the hands that hold the event.
+//! Fences: only the current owner of an event settles it.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use pillarbox::store::{AcquireShards, Settle, Settled, Status};
+use pillarbox::store::{AcquireShards, ClaimMode, Settle, Settled, Status};
 use pillarbox::{Epoch, Token, Verdict};
 
 use crate::backend::{Backend, Hold, Need};
+use crate::conformance::any_owner::AnyOwner;
 use crate::conformance::owner::{
-    Owner, dead, emit, emit_one, free, keyed, read_all, retry, row, shards_of, status,
+    Owner, dead, emit, emit_one, free, keyed, read_all, retry, row, shards_of, status, stored,
 };
 use crate::run::lacks;
 
-/// A stale owner's verdict is refused, whatever it says.
-pub async fn a_verdict_after_a_takeover_changes_nothing<B: Backend>(backend: &B) {
+/// An owner that was taken over from decides nothing any more, whatever it says; its successor does.
+pub async fn a_verdict_after_a_takeover_changes_nothing<B: Backend>(backend: &B, claim: ClaimMode) {
     let id = emit_one(backend, keyed("a")).await;
-    let stale = Owner::of_all(backend).await;
-    let rows = stale.read().await;
-    let mut heir = Owner::joined(backend).await;
-    backend.expire(&stale.id).await;
-    heir.take(u16::MAX).await;
+    let stale = AnyOwner::new(backend, claim).await;
+    let lost = stale.read().await;
+    let successor = stale.successor(backend, &id).await;
+    let taken = successor.read().await;
 
-    for verdict in [Verdict::Done, Verdict::Delete, dead(), retry(Default::default())] {
-        let settled = stale.judge(&rows[0], verdict).await;
-        assert_eq!(settled, Settled { applied: vec![], refused: vec![rows[0].shard] });
+    for verdict in [Verdict::Done, Verdict::Delete, dead(), retry(Duration::ZERO)] {
+        let settled = stale.settle_one(&lost[0], verdict).await;
+        assert_eq!(settled, stale.refusal(&lost[0]));
     }
 
-    let stored = backend.store().event(&id).await.unwrap().unwrap();
-    assert_eq!((stored.status, stored.token), (Status::New, rows[0].token));
-    assert_eq!(heir.judge(&rows[0], Verdict::Done).await.applied, [rows[0].seq]);
+    let stored = stored(backend, &id).await;
+    assert_eq!((stored.status, stored.token), (Status::New, taken[0].token));
+    assert!(backend.store().audit_trail(id.as_str()).await.unwrap().is_empty());
+    let settled = successor.settle_one(&taken[0], Verdict::Done).await;
+    assert_eq!(settled.applied, [lost[0].seq]);
 }
 
 /// The right owner with an epoch of the past is refused as well.
@@ -49,15 +52,16 @@ pub async fn a_verdict_of_an_older_epoch_changes_nothing<B: Backend>(backend: &B
     assert_eq!(status(backend, &id).await, Some(Status::New));
 }
 
-/// An owner that released a shard may not settle its events.
-pub async fn a_verdict_after_a_release_changes_nothing<B: Backend>(backend: &B) {
+/// An owner that gave an event back may not settle it.
+pub async fn a_verdict_after_a_release_changes_nothing<B: Backend>(backend: &B, claim: ClaimMode) {
     let id = emit_one(backend, keyed("a")).await;
-    let owner = Owner::of_all(backend).await;
+    let owner = AnyOwner::new(backend, claim).await;
     let rows = owner.read().await;
 
-    owner.release(&owner.holdings).await;
+    owner.release(&rows).await;
 
-    assert_eq!(owner.judge(&rows[0], Verdict::Done).await.refused, [rows[0].shard]);
+    let settled = owner.settle_one(&rows[0], Verdict::Done).await;
+    assert_eq!(settled, owner.refusal(&rows[0]));
     assert_eq!(status(backend, &id).await, Some(Status::New));
 }
 
@@ -77,17 +81,19 @@ pub async fn a_verdict_on_an_old_token_changes_nothing<B: Backend>(backend: &B) 
 }
 
 /// A settle that is repeated because its answer was lost applies once, and is not refused.
-pub async fn a_repeated_verdict_applies_once<B: Backend>(backend: &B) {
+pub async fn a_repeated_verdict_applies_once<B: Backend>(backend: &B, claim: ClaimMode) {
     let id = emit_one(backend, keyed("a")).await;
-    let owner = Owner::of_all(backend).await;
+    let owner = AnyOwner::new(backend, claim).await;
     let rows = owner.read().await;
 
-    assert_eq!(owner.judge(&rows[0], retry(Default::default())).await.applied, [rows[0].seq]);
-    assert_eq!(owner.judge(&rows[0], retry(Default::default())).await, Settled::default());
+    let first = owner.settle_one(&rows[0], retry(Duration::ZERO)).await;
+    let second = owner.settle_one(&rows[0], retry(Duration::ZERO)).await;
 
-    let stored = backend.store().event(&id).await.unwrap().unwrap();
-    assert_eq!(stored.attempts, 1);
-    assert_eq!(stored.token, Token(rows[0].token.0 + 1));
+    assert_eq!(first, Settled { applied: vec![rows[0].seq], refused: vec![] });
+    assert_eq!(second, Settled::default());
+    let stored = stored(backend, &id).await;
+    assert_eq!((stored.attempts, stored.token), (1, Token(rows[0].token.0 + 1)));
+    assert_eq!(backend.store().audit_trail(id.as_str()).await.unwrap().len(), 1);
 }
 
 /// One refused shard does not keep the others' verdicts from being written.

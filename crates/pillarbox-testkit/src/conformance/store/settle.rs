@@ -2,10 +2,14 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use pillarbox::store::{Predecessor, Settled, Status, StoredEvent};
+use pillarbox::store::{
+    ClaimMode, FAILED_PERMANENT, Predecessor, SEND_FAILED, Settled, Status, StoredEvent,
+};
 use pillarbox::{Clock, ErrorText, EventId, MAX_ERROR_TEXT, SystemClock, Token, Verdict};
 
+use super::audit::{line, said};
 use crate::backend::Backend;
+use crate::conformance::any_owner::AnyOwner;
 use crate::conformance::claimer::seqs;
 use crate::conformance::owner::{
     HOUR, Owner, dead, emit, emit_one, find, free, held, keyed, next_wait, places, read_all, retry,
@@ -13,8 +17,8 @@ use crate::conformance::owner::{
 };
 
 /// A delivered row is kept, marked and dated, and is not read again.
-pub async fn done_keeps_the_row_and_ends_its_wait<B: Backend>(backend: &B) {
-    let (id, stored) = settled(backend, Verdict::Done).await;
+pub async fn done_keeps_the_row_and_ends_its_wait<B: Backend>(backend: &B, claim: ClaimMode) {
+    let (id, stored) = settled(backend, claim, Verdict::Done).await;
 
     let stored = stored.expect("it is kept");
     assert_eq!((stored.status, stored.attempts), (Status::Done, 0));
@@ -24,16 +28,16 @@ pub async fn done_keeps_the_row_and_ends_its_wait<B: Backend>(backend: &B) {
 }
 
 /// A delivered row that need not be kept is gone.
-pub async fn delete_removes_the_row<B: Backend>(backend: &B) {
-    let (id, stored) = settled(backend, Verdict::Delete).await;
+pub async fn delete_removes_the_row<B: Backend>(backend: &B, claim: ClaimMode) {
+    let (id, stored) = settled(backend, claim, Verdict::Delete).await;
 
     assert!(stored.is_none());
     assert!(find(&read_all(backend).await, &id).is_none());
 }
 
 /// A failed row has one more attempt, the cause, and a wait by the database's clock.
-pub async fn retry_counts_an_attempt_and_waits<B: Backend>(backend: &B) {
-    let (id, stored) = settled(backend, retry(HOUR)).await;
+pub async fn retry_counts_an_attempt_and_waits<B: Backend>(backend: &B, claim: ClaimMode) {
+    let (id, stored) = settled(backend, claim, retry(HOUR)).await;
 
     let stored = stored.unwrap();
     assert_eq!((stored.status, stored.attempts), (Status::Waiting, 1));
@@ -45,13 +49,14 @@ pub async fn retry_counts_an_attempt_and_waits<B: Backend>(backend: &B) {
 }
 
 /// A deferred row waits too, but its attempts stay.
-pub async fn defer_waits_without_counting<B: Backend>(backend: &B) {
+pub async fn defer_waits_without_counting<B: Backend>(backend: &B, claim: ClaimMode) {
     let verdict = Verdict::Defer { delay: HOUR, error: ErrorText::new("bank is closed") };
-    let (id, stored) = settled(backend, verdict).await;
+    let (id, stored) = settled(backend, claim, verdict).await;
 
     let stored = stored.unwrap();
     assert_eq!((stored.status, stored.attempts), (Status::Waiting, 0));
     assert_eq!(stored.last_error.as_deref(), Some("bank is closed"));
+    assert_eq!(stored.done_at, None);
     let due_in = next_wait(backend).await;
     assert!(due_in > HOUR / 2 && due_in <= HOUR, "due in {due_in:?}");
     assert!(find(&read_all(backend).await, &id).is_none(), "it waits");
@@ -101,8 +106,8 @@ pub async fn an_event_of_tomorrow_is_retried_like_any_other<B: Backend>(backend:
 }
 
 /// A dead letter keeps its cause and its date, and is not read again.
-pub async fn dead_leaves_the_line<B: Backend>(backend: &B) {
-    let (id, stored) = settled(backend, dead()).await;
+pub async fn dead_leaves_the_line<B: Backend>(backend: &B, claim: ClaimMode) {
+    let (id, stored) = settled(backend, claim, dead()).await;
 
     let stored = stored.unwrap();
     assert_eq!((stored.status, stored.attempts), (Status::Dead, 1));
@@ -112,11 +117,12 @@ pub async fn dead_leaves_the_line<B: Backend>(backend: &B) {
 }
 
 /// A held row is a dead letter that is not read any more, and its key is seen to wait.
-pub async fn held_leaves_the_line_and_keeps_its_key<B: Backend>(backend: &B) {
-    let (id, stored) = settled(backend, held()).await;
+pub async fn held_leaves_the_line_and_keeps_its_key<B: Backend>(backend: &B, claim: ClaimMode) {
+    let (id, stored) = settled(backend, claim, held()).await;
     let next = emit_one(backend, keyed("a")).await;
 
-    assert_eq!(stored.unwrap().status, Status::Held);
+    let stored = stored.unwrap();
+    assert_eq!((stored.status, stored.attempts), (Status::Held, 1));
     let rows = read_all(backend).await;
     assert!(find(&rows, &id).is_none());
     assert_eq!(seqs(&rows), places(backend, &[next]).await);
@@ -177,7 +183,7 @@ pub async fn an_unknown_row_takes_no_verdict<B: Backend>(backend: &B) {
 pub async fn a_long_error_is_cut<B: Backend>(backend: &B) {
     let error = ErrorText::new(&format!("\0{}", "ß🦀".repeat(2500)));
 
-    let (_, stored) = settled(backend, Verdict::Dead { error }).await;
+    let (_, stored) = settled(backend, ClaimMode::Shards, Verdict::Dead { error }).await;
 
     let kept = stored.unwrap().last_error.unwrap();
     assert_eq!(kept, "ß🦀".repeat(MAX_ERROR_TEXT / 2));
@@ -199,35 +205,39 @@ pub async fn every_verdict_moves_the_token<B: Backend>(backend: &B) {
 }
 
 /// One call may carry every kind of verdict on rows of every shard; each row gets its own.
-pub async fn verdicts_mix_over_shards_and_kinds<B: Backend>(backend: &B) {
-    let ids = emit(backend, (0..200).map(|n| keyed(&n.to_string()))).await;
-    let owner = Owner::of_all(backend).await;
+pub async fn verdicts_mix_over_shards_and_kinds<B: Backend>(backend: &B, claim: ClaimMode) {
+    let event = |n: u8| if n.is_multiple_of(2) { keyed(&n.to_string()) } else { free() };
+    let ids = emit(backend, (0..200).map(event)).await;
+    let owner = AnyOwner::new(backend, claim).await;
     let rows = owner.read().await;
     let kinds = [Verdict::Done, Verdict::Delete, retry(HOUR), dead(), held()];
-    let verdict = |n: usize| kinds[n % kinds.len()].clone();
 
-    let settlements = (0..).zip(&ids).map(|(n, id)| owner.settlement(row(&rows, id), verdict(n)));
-    let settled = owner.settle(settlements.collect()).await;
+    let verdicts = ids.iter().enumerate().map(|(n, id)| (row(&rows, id), kinds[n % 5].clone()));
+    let settled = owner.settle(verdicts).await;
 
     assert_eq!(settled.applied.len(), 200);
     assert!(settled.refused.is_empty());
     let expected =
         [Some(Status::Done), None, Some(Status::Waiting), Some(Status::Dead), Some(Status::Held)];
     for (n, id) in ids.iter().enumerate() {
-        assert_eq!(status(backend, id).await, expected[n % kinds.len()], "event {n}");
+        assert_eq!(status(backend, id).await, expected[n % 5], "event {n}");
     }
 }
 
 /// A call may be as large as what a relay has unsettled at most.
-pub async fn two_thousand_verdicts_go_in_one_call<B: Backend>(backend: &B) {
-    emit(backend, (0..2000).map(|n| keyed(&(n % 500).to_string()))).await;
-    let owner = Owner::of_all(backend).await;
+pub async fn two_thousand_verdicts_go_in_one_call<B: Backend>(backend: &B, claim: ClaimMode) {
+    // A claim takes only the first event of a key.
+    let event = |n: u16| match claim {
+        ClaimMode::Rows => free(),
+        _ => keyed(&(n % 500).to_string()),
+    };
+    emit(backend, (0..2000).map(event)).await;
+    let owner = AnyOwner::new(backend, claim).await;
     let rows = owner.read().await;
     assert_eq!(rows.len(), 2000);
 
     let verdict = |n: usize| if n.is_multiple_of(2) { Verdict::Done } else { retry(HOUR) };
-    let settlements = rows.iter().enumerate().map(|(n, row)| owner.settlement(row, verdict(n)));
-    let settled = owner.settle(settlements.collect()).await;
+    let settled = owner.settle(rows.iter().enumerate().map(|(n, row)| (row, verdict(n)))).await;
 
     let applied: HashSet<_> = settled.applied.iter().collect();
     assert_eq!((applied.len(), settled.applied.len()), (2000, 2000));
@@ -236,16 +246,29 @@ pub async fn two_thousand_verdicts_go_in_one_call<B: Backend>(backend: &B) {
 }
 
 /// A settle without verdicts does nothing.
-pub async fn no_verdicts_are_no_error<B: Backend>(backend: &B) {
-    let owner = Owner::of_all(backend).await;
+pub async fn no_verdicts_are_no_error<B: Backend>(backend: &B, claim: ClaimMode) {
+    let owner = AnyOwner::new(backend, claim).await;
 
-    assert_eq!(owner.settle(vec![]).await, Settled::default());
+    assert_eq!(owner.settle([]).await, Settled::default());
 }
 
-/// Emits one event, settles it, and gives what is left of it.
-async fn settled<B: Backend>(backend: &B, verdict: Verdict) -> (EventId, Option<StoredEvent>) {
+/// Emits one event, settles it, checks what its trail says, and gives what is left of it.
+async fn settled<B: Backend>(
+    backend: &B,
+    claim: ClaimMode,
+    verdict: Verdict,
+) -> (EventId, Option<StoredEvent>) {
     let id = emit_one(backend, keyed("a")).await;
-    Owner::of_all(backend).await.judge_id(&id, verdict).await;
+    let owner = AnyOwner::new(backend, claim).await;
+    owner.settle_event(backend, &id, verdict.clone()).await;
+    owner.leave().await;
     let stored = backend.store().event(&id).await.unwrap();
+    let error = stored.as_ref().and_then(|stored| stored.last_error.as_deref());
+    let trail = match verdict {
+        Verdict::Done | Verdict::Delete | Verdict::Defer { .. } => vec![],
+        Verdict::Retry { .. } => vec![line(SEND_FAILED, 1, error)],
+        _ => vec![line(FAILED_PERMANENT, 1, error)],
+    };
+    assert_eq!(said(backend, &id).await, trail);
     (id, stored)
 }
