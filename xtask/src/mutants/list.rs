@@ -219,7 +219,7 @@ where ctid = any(array(
         name: "settle-without-fence",
         what: "a settle does not ask whose the shard is",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/sqlite/sql.rs",
+            file: "crates/pillarbox/src/store/sqlite/sql/events.rs",
             from: "where shard = ?2 and owner = ?4 and epoch = \",\n            $epoch,",
             to: "where shard = ?2 and ?4 is not null and epoch >= 0 * \",\n            $epoch,",
         }],
