@@ -319,7 +319,7 @@ where ctid = any(array(
         name: "settle-without-token",
         what: "a verdict still under way swallows an operator's replay",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/memory/state.rs",
+            file: "crates/pillarbox/src/store/memory/events.rs",
             from: "event.is_open() && event.token == settlement.token && event.shard == settlement.shard",
             to: "event.is_open() && event.shard == settlement.shard",
         }],
