@@ -221,7 +221,7 @@ where ctid = any(array(
         name: "settle-without-fence",
         what: "settles without checking the shard's owner",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/sqlite/sql.rs",
+            file: "crates/pillarbox/src/store/sqlite/sql/events.rs",
             from: "where shard = ?2 and owner = ?4 and epoch = \",\n            $epoch,",
             to: "where shard = ?2 and ?4 is not null and epoch >= 0 * \",\n            $epoch,",
         }],
@@ -321,7 +321,7 @@ where ctid = any(array(
         name: "settle-without-token",
         what: "settles without the token, so that a late verdict undoes a replay",
         edits: &[Edit {
-            file: "crates/pillarbox/src/store/memory/state.rs",
+            file: "crates/pillarbox/src/store/memory/events.rs",
             from: "event.is_open() && event.token == settlement.token && event.shard == settlement.shard",
             to: "event.is_open() && event.shard == settlement.shard",
         }],

@@ -1,36 +1,28 @@
 //! The SQLite store.
 
-mod admin;
-mod claim;
-mod lease;
-mod migrate;
+mod claims;
+mod events;
 mod open;
+mod operations;
+mod ownership;
 #[cfg(test)]
 mod plan;
-mod read;
+mod row;
+mod schema;
 mod settle;
 mod sql;
-mod stats;
-mod wait;
+mod statistics;
 
 use std::{
     fmt,
     sync::{Arc, OnceLock},
 };
 
-use async_trait::async_trait;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, Sqlite, SqlitePool};
+use sqlx::query::{Query, QueryAs, QueryScalar};
+use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow};
+use sqlx::{AssertSqlSafe, FromRow, Sqlite, SqlitePool};
 
-use super::{
-    AcquireShards, AuditEntry, Breakdown, Claim, Claims, DeadLetter, DeliveryMode, Due, Events,
-    Filter, Heads, Join, Lease, List, Member, Notifications, Operated, Operation, Operations,
-    OutboxConfig, OwnedShard, Ownership, Pending, Promote, Purge, Read, ReadHeads, ReadKeys,
-    RenewRows, Renewal, RowLease, Schema, Settle, SettleRows, Settled, Starts, Statistics, Stats,
-    StoredEvent,
-};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{EventId, OwnerId, Seq, ShardId};
 use crate::pooled::PooledTx;
 use crate::table::{TablePrefix, Tables};
 
@@ -105,6 +97,27 @@ impl SqliteStore {
         AssertSqlSafe(self.tables.render(template))
     }
 
+    fn query(&self, template: &'static str) -> Query<'static, Sqlite, SqliteArguments> {
+        sqlx::query(self.sql(template))
+    }
+
+    fn query_as<T>(&self, template: &'static str) -> QueryAs<'static, Sqlite, T, SqliteArguments>
+    where
+        T: for<'r> FromRow<'r, SqliteRow>,
+    {
+        sqlx::query_as(self.sql(template))
+    }
+
+    fn query_scalar<T>(
+        &self,
+        template: &'static str,
+    ) -> QueryScalar<'static, Sqlite, T, SqliteArguments>
+    where
+        (T,): for<'r> FromRow<'r, SqliteRow>,
+    {
+        sqlx::query_scalar(self.sql(template))
+    }
+
     /// Immediate: a transaction that reads first and then writes could find its snapshot stale.
     async fn begin(&self) -> Result<PooledTx<Sqlite>> {
         Ok(PooledTx::begin(self.writer(), Some("begin immediate")).await?)
@@ -126,172 +139,5 @@ impl SqliteStore {
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore").field("tables", &self.tables).finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl Schema for SqliteStore {
-    fn name(&self) -> &'static str {
-        "sqlite"
-    }
-
-    fn prefix(&self) -> TablePrefix {
-        self.tables.prefix().clone()
-    }
-
-    fn is_pooled(&self) -> bool {
-        false
-    }
-
-    async fn migrate(&self) -> Result<()> {
-        migrate::migrate(self).await
-    }
-
-    async fn config(&self) -> Result<OutboxConfig> {
-        migrate::layout(self).await
-    }
-
-    async fn mark_seq(&self) -> Result<()> {
-        migrate::mark_seq(self).await
-    }
-
-    async fn configure(&self, mode: &DeliveryMode) -> Result<()> {
-        migrate::configure(self, *mode).await
-    }
-}
-
-#[async_trait]
-impl Ownership for SqliteStore {
-    async fn join(&self, join: &Join) -> Result<()> {
-        lease::join(self, join).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal> {
-        lease::renew(self, lease).await
-    }
-
-    async fn members(&self) -> Result<Vec<Member>> {
-        lease::members(self).await
-    }
-
-    async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>> {
-        lease::acquire_shards(self, acquire).await
-    }
-
-    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
-        lease::release(self, owner, holdings).await
-    }
-
-    async fn leave(&self, owner: &OwnerId) -> Result<()> {
-        lease::leave(self, owner).await
-    }
-}
-
-#[async_trait]
-impl Events for SqliteStore {
-    async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
-        read::read(self, read).await
-    }
-
-    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
-        read::read_keys(self, read).await
-    }
-
-    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
-        read::read_heads(self, read).await
-    }
-
-    async fn promote(&self, promote: &Promote) -> Result<Due> {
-        wait::promote(self, promote).await
-    }
-
-    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
-        wait::postpone(self, rows).await
-    }
-
-    async fn settle(&self, settle: &Settle) -> Result<Settled> {
-        settle::settle(self, settle).await
-    }
-
-    async fn locked(&self, _: &[RowLease]) -> Result<Vec<Seq>> {
-        // SQLite locks the whole file, never a row.
-        Ok(Vec::new())
-    }
-
-    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
-        Ok(None)
-    }
-
-    async fn notify(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Claims for SqliteStore {
-    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
-        claim::claim(self, claim).await
-    }
-
-    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>> {
-        claim::renew_rows(self, renew).await
-    }
-
-    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64> {
-        claim::release_rows(self, owner, rows).await
-    }
-
-    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
-        claim::reclaim(self, rows).await
-    }
-
-    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
-        claim::record_starts(self, starts).await
-    }
-
-    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
-        claim::settle_rows(self, settle).await
-    }
-
-    async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
-        claim::count_due(self, shards).await
-    }
-}
-
-#[async_trait]
-impl Operations for SqliteStore {
-    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
-        admin::dead_letters(self, list).await
-    }
-
-    async fn count_dead(&self, filter: &Filter) -> Result<u64> {
-        admin::count_dead(self, filter).await
-    }
-
-    async fn operate(&self, operation: &Operation) -> Result<Operated> {
-        admin::operate(self, operation).await
-    }
-
-    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
-        admin::audit_trail(self, id).await
-    }
-
-    async fn purge(&self, purge: &Purge) -> Result<u64> {
-        admin::purge(self, purge).await
-    }
-
-    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
-        admin::event(self, id).await
-    }
-}
-
-#[async_trait]
-impl Statistics for SqliteStore {
-    async fn stats(&self) -> Result<Stats> {
-        stats::stats(self).await
-    }
-
-    async fn breakdown(&self) -> Result<Breakdown> {
-        stats::breakdown(self).await
     }
 }

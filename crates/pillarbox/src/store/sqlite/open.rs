@@ -8,16 +8,16 @@ use sqlx::{ConnectOptions as _, Connection as _, SqlitePool};
 use crate::clock::instant;
 use crate::error::{Error, Result};
 
-/// How long to wait for others.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long to wait for a lock that another process holds.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 pub(super) async fn open(url: &str, options: SqliteConnectOptions) -> Result<SqlitePool> {
     let options = options
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(PATIENCE)
+        .busy_timeout(BUSY_TIMEOUT)
         // Rows cross from the connection's thread to ours: with room for a whole read the two
         // do not wait for each other.
         .row_buffer_size(1024);
@@ -40,7 +40,7 @@ pub(super) async fn open(url: &str, options: SqliteConnectOptions) -> Result<Sql
 /// The mode stays with the file. A connection that changes it needs the file for itself, and SQLite
 /// does not wait for that as long as it was told to wait for a lock.
 async fn change_to_wal(options: &SqliteConnectOptions) -> Result<()> {
-    let deadline = instant() + PATIENCE;
+    let deadline = instant() + BUSY_TIMEOUT;
     loop {
         match options.connect().await {
             Ok(connection) => return connection.close().await.map_err(Error::connecting),
@@ -51,7 +51,7 @@ async fn change_to_wal(options: &SqliteConnectOptions) -> Result<()> {
                 }
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 

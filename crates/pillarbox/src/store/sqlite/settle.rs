@@ -1,6 +1,6 @@
 //! Verdicts, written in batches behind the fence.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use sqlx::Sqlite;
 
@@ -9,50 +9,9 @@ use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::id::{Epoch, OwnerId, Seq, ShardId, Token};
 use crate::pooled::PooledTx;
+use crate::store::Status;
 use crate::store::mark::Mark;
-use crate::store::{Settle, Settled, Status};
 use crate::verdict::Verdict;
-
-pub(super) async fn settle(store: &SqliteStore, settle: &Settle) -> Result<Settled> {
-    let mut batch = Batch::new(&settle.owner);
-    for it in &settle.settlements {
-        batch.add(
-            Alike::new(it.shard, Some(it.epoch), it.token, &it.verdict, it.settled_by.as_deref()),
-            it.seq,
-        );
-    }
-    if batch.write_all(store).await? {
-        return Ok(Settled { applied: batch.seqs, refused: Vec::new() });
-    }
-    let mut tx = store.begin().await?;
-    let refused = refused(store, &mut tx, settle).await?;
-    let applied = batch.write_some(store, &mut tx).await?;
-    tx.commit().await?;
-    Ok(Settled { applied, refused })
-}
-
-/// Shards that are not held at the newest epoch that is named for them.
-async fn refused(
-    store: &SqliteStore,
-    tx: &mut PooledTx<Sqlite>,
-    settle: &Settle,
-) -> Result<Vec<ShardId>> {
-    let mut newest: BTreeMap<ShardId, Epoch> = BTreeMap::new();
-    for settlement in &settle.settlements {
-        let epoch = newest.entry(settlement.shard).or_insert(settlement.epoch);
-        *epoch = settlement.epoch.max(*epoch);
-    }
-    let mut refused = Vec::new();
-    for (shard, epoch) in newest {
-        let query = sqlx::query_scalar(store.sql(sql::IS_HELD)).bind(shard.0);
-        let query = query.bind(settle.owner.as_str()).bind(epoch.0);
-        let is_held: bool = query.fetch_one(&mut **tx).await?;
-        if !is_held {
-            refused.push(shard);
-        }
-    }
-    Ok(refused)
-}
 
 /// Verdicts of one owner, those that say the same of their rows side by side.
 ///
@@ -93,16 +52,16 @@ impl<'a> Alike<'a> {
 
     fn statement(&self) -> &'static str {
         match (self.epoch, self.mark) {
-            (Some(_), None) => sql::SETTLE_DELETE,
-            (Some(_), Some(_)) if self.is_put_off() => sql::SETTLE_PUT_OFF,
-            (Some(_), Some(_)) => sql::SETTLE_END,
-            (None, None) => sql::claim::SETTLE_ROWS_DELETE,
-            (None, Some(_)) if self.is_put_off() => sql::claim::SETTLE_ROWS_PUT_OFF,
-            (None, Some(_)) => sql::claim::SETTLE_ROWS_END,
+            (Some(_), None) => sql::events::SETTLE_DELETE,
+            (Some(_), Some(_)) if self.is_waiting() => sql::events::SETTLE_WAITING,
+            (Some(_), Some(_)) => sql::events::SETTLE_FINAL,
+            (None, None) => sql::claims::SETTLE_ROWS_DELETE,
+            (None, Some(_)) if self.is_waiting() => sql::claims::SETTLE_ROWS_WAITING,
+            (None, Some(_)) => sql::claims::SETTLE_ROWS_FINAL,
         }
     }
 
-    fn is_put_off(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         self.mark.is_some_and(|mark| mark.status == Status::Waiting)
     }
 
@@ -166,10 +125,11 @@ impl<'a> Batch<'a> {
         rows: &[Due],
     ) -> Result<HashSet<Seq>> {
         let statement = match alike.epoch {
-            Some(_) => sql::SETTLE_FINDS,
-            None => sql::claim::SETTLE_ROWS_FINDS,
+            Some(_) => sql::events::SETTLE_FIND,
+            None => sql::claims::SETTLE_ROWS_FIND,
         };
-        let mut query = sqlx::query_scalar(store.sql(statement))
+        let mut query = store
+            .query_scalar(statement)
             .bind(json(seqs(rows)))
             .bind(alike.shard.0)
             .bind(alike.token.0)
@@ -189,7 +149,7 @@ impl<'a> Batch<'a> {
         rows: &[Due],
     ) -> Result<usize> {
         let mut query = sqlx::query(store.sql(alike.statement()))
-            .bind(if alike.is_put_off() { due(rows) } else { json(seqs(rows)) })
+            .bind(if alike.is_waiting() { due(rows) } else { json(seqs(rows)) })
             .bind(alike.shard.0)
             .bind(alike.token.0)
             .bind(self.owner.as_str());
@@ -208,7 +168,7 @@ impl<'a> Batch<'a> {
 /// What failed, and was written, leaves its lines in the audit.
 async fn audit(store: &SqliteStore, tx: &mut PooledTx<Sqlite>, failed: &[Seq]) -> Result<()> {
     if !failed.is_empty() {
-        let insert = sqlx::query(store.sql(sql::AUDIT_FAILURES)).bind(json(failed));
+        let insert = store.query(sql::events::AUDIT_FAILURES).bind(json(failed));
         insert.execute(&mut **tx).await?;
     }
     Ok(())

@@ -1,13 +1,28 @@
-//! How much there is of what in the memory store.
+//! Counts of events.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
+use async_trait::async_trait;
+
+use super::MemoryStore;
 use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
+use crate::error::Result;
 use crate::id::{OwnerId, ShardId};
-use crate::store::{Breakdown, MAX_DUE, MAX_TYPES, ShardStats, Stats, Status, TypeStats};
+use crate::store::{Breakdown, MAX_TYPES, ShardStats, Statistics, Stats, Status, TypeStats};
+
+#[async_trait]
+impl Statistics for MemoryStore {
+    async fn stats(&self) -> Result<Stats> {
+        Ok(self.state().stats(self.clock.now()))
+    }
+
+    async fn breakdown(&self) -> Result<Breakdown> {
+        Ok(self.state().breakdown(self.clock.now()))
+    }
+}
 
 impl State {
     pub(super) fn stats(&self, now: Timestamp) -> Stats {
@@ -24,20 +39,6 @@ impl State {
             owners: self.living_owners(now),
             owned_shards: owned.count() as u64,
         }
-    }
-
-    pub(super) fn count_due(&self, shards: &[ShardId], now: Timestamp) -> u64 {
-        let mut blocked: HashSet<&str> = HashSet::new();
-        let mut due = 0;
-        for event in self.events.values().filter(|event| event.is_pending()) {
-            let key = event.key.as_deref();
-            let is_blocked = key.is_some_and(|key| blocked.contains(key));
-            due += u64::from(event.is_free(now) && !is_blocked && shards.contains(&event.shard));
-            if matches!(event.status, Status::Waiting | Status::Held) {
-                blocked.extend(key);
-            }
-        }
-        due.min(u64::from(MAX_DUE))
     }
 
     pub(super) fn breakdown(&self, now: Timestamp) -> Breakdown {

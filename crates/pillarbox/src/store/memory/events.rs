@@ -1,20 +1,64 @@
-//! Reads of the memory store, and rows whose time has come or has not.
+//! Reads of the memory store, rows whose time has come or has not, and verdicts.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use async_trait::async_trait;
+
+use super::MemoryStore;
 use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
-use crate::id::Seq;
+use crate::error::Result;
+use crate::id::{Epoch, Seq, ShardId};
 use crate::store::content::fill;
 use crate::store::{
-    Budget, Content, Due, DueRow, Heads, HeadsCursor, KeyRead, Pending, Predecessor, Promote, Read,
-    ReadHeads, ReadKeys, RowLease, Status,
+    Budget, Content, Due, DueRow, Events, Heads, HeadsCursor, KeyRead, Notifications, Pending,
+    Predecessor, Promote, Read, ReadHeads, ReadKeys, RowLease, Settle, Settled, Settlement, Status,
 };
+use crate::verdict::Verdict;
 
 /// New rows in order, found anew with each call.
 type NewRows<'a> = Vec<(Seq, &'a Event)>;
+
+#[async_trait]
+impl Events for MemoryStore {
+    async fn read(&self, read: &Read) -> Result<Vec<Pending>> {
+        Ok(self.state().read(read, self.clock.now()))
+    }
+
+    async fn read_keys(&self, read: &ReadKeys) -> Result<Vec<Pending>> {
+        Ok(self.state().read_keys(read, self.clock.now()))
+    }
+
+    async fn read_heads(&self, read: &ReadHeads) -> Result<Heads> {
+        Ok(self.state().read_heads(read, self.clock.now()))
+    }
+
+    async fn promote(&self, promote: &Promote) -> Result<Due> {
+        Ok(self.state().promote(promote, self.clock.now()))
+    }
+
+    async fn postpone(&self, rows: &[RowLease]) -> Result<u64> {
+        Ok(self.state().postpone(rows, self.clock.now()))
+    }
+
+    async fn settle(&self, settle: &Settle) -> Result<Settled> {
+        Ok(self.state().settle(settle, self.clock.now()))
+    }
+
+    async fn locked(&self, _: &[RowLease]) -> Result<Vec<Seq>> {
+        Ok(Vec::new())
+    }
+
+    async fn subscribe(&self) -> Result<Option<Box<dyn Notifications>>> {
+        Ok(None)
+    }
+
+    async fn notify(&self) -> Result<()> {
+        Ok(())
+    }
+}
 
 impl State {
     pub(super) fn read(&self, read: &Read, now: Timestamp) -> Vec<Pending> {
@@ -143,6 +187,52 @@ impl State {
         let waits = |older: &Event| matches!(older.status, Status::Waiting | Status::Held);
         let mut older = self.events.range((Bound::Unbounded, Bound::Excluded(seq)));
         event.key.is_some() && older.any(|(_, older)| waits(older) && older.key == event.key)
+    }
+
+    pub(super) fn settle(&mut self, settle: &Settle, now: Timestamp) -> Settled {
+        let mut fences: BTreeMap<ShardId, Epoch> = BTreeMap::new();
+        for settlement in &settle.settlements {
+            let newest = fences.entry(settlement.shard).or_insert(settlement.epoch);
+            *newest = settlement.epoch.max(*newest);
+        }
+        fences.retain(|shard, epoch| !self.is_owned(&settle.owner, *shard, *epoch));
+        let mut settled = Settled { refused: fences.into_keys().collect(), ..Settled::default() };
+        for settlement in &settle.settlements {
+            let is_owned = self.is_owned(&settle.owner, settlement.shard, settlement.epoch);
+            if is_owned && self.apply(settlement, now) {
+                settled.applied.push(settlement.seq);
+            }
+        }
+        settled
+    }
+
+    fn apply(&mut self, settlement: &Settlement, now: Timestamp) -> bool {
+        let fits = self.events.get(&settlement.seq).is_some_and(|event| {
+            event.is_open() && event.token == settlement.token && event.shard == settlement.shard
+        });
+        if fits {
+            self.decide(settlement.seq, &settlement.verdict, settlement.settled_by.as_deref(), now);
+        }
+        fits
+    }
+
+    /// Writes a verdict on a row whose fences have been passed, and the audit row of a failure.
+    pub(super) fn decide(
+        &mut self,
+        seq: Seq,
+        verdict: &Verdict,
+        settled_by: Option<&str>,
+        now: Timestamp,
+    ) {
+        if *verdict == Verdict::Delete {
+            self.remove(seq);
+            return;
+        }
+        let Some(event) = self.events.get_mut(&seq) else { return };
+        event.decide(verdict, settled_by, now);
+        let entry = event.failure(verdict, now);
+        let id = event.envelope.event_id().clone();
+        self.audit.extend(entry.map(|entry| (id, entry)));
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use async_trait::async_trait;
+
+use super::MemoryStore;
 use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
@@ -10,8 +13,36 @@ use crate::id::{EventId, Seq};
 use crate::store::operations::refuse_unless_nobody_delivers;
 use crate::store::{
     Action, AuditEntry, Changed, Cursor, DeadLetter, Direction, Filter, List, MAX_BATCH, Operated,
-    Operation, Purge, PurgeKind, Status, StoredEvent,
+    Operation, Operations, Purge, PurgeKind, Status, StoredEvent,
 };
+
+#[async_trait]
+impl Operations for MemoryStore {
+    async fn dead_letters(&self, list: &List) -> Result<Vec<DeadLetter>> {
+        Ok(self.state().dead_letters(list))
+    }
+
+    async fn count_dead(&self, filter: &Filter) -> Result<u64> {
+        Ok(self.state().count_dead(filter))
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<Operated> {
+        operation.check()?;
+        Ok(self.state().operate(operation, self.clock.now()))
+    }
+
+    async fn audit_trail(&self, id: &str) -> Result<Vec<AuditEntry>> {
+        Ok(self.state().audit_trail(id))
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<u64> {
+        self.state().purge(purge, self.clock.now())
+    }
+
+    async fn event(&self, id: &EventId) -> Result<Option<StoredEvent>> {
+        Ok(self.state().event(id))
+    }
+}
 
 impl State {
     pub(super) fn event(&self, id: &EventId) -> Option<StoredEvent> {

@@ -1,15 +1,52 @@
-//! Row claims on the memory store.
+//! Leases on rows: due rows, one by one.
 
 use std::collections::HashSet;
 
+use async_trait::async_trait;
+
+use super::MemoryStore;
 use super::event::Event;
 use super::state::State;
 use crate::clock::Timestamp;
-use crate::id::{OwnerId, Seq};
-use crate::store::{Claim, Order, Pending, RenewRows, RowLease, SettleRows, Starts};
+use crate::error::Result;
+use crate::id::{OwnerId, Seq, ShardId};
+use crate::store::{
+    Claim, Claims, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Starts, Status,
+};
 
 /// Keys come in their order, and what has none behind them.
 type KeyPlace = (bool, Option<String>);
+
+#[async_trait]
+impl Claims for MemoryStore {
+    async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
+        Ok(self.state().claim(claim, self.clock.now()))
+    }
+
+    async fn renew_rows(&self, renew: &RenewRows) -> Result<Vec<Seq>> {
+        Ok(self.state().renew_rows(renew, self.clock.now()))
+    }
+
+    async fn release_rows(&self, owner: &OwnerId, rows: &[RowLease]) -> Result<u64> {
+        Ok(self.state().release_rows(owner, rows))
+    }
+
+    async fn reclaim(&self, rows: &[RowLease]) -> Result<u64> {
+        Ok(self.state().reclaim(rows, self.clock.now()))
+    }
+
+    async fn record_starts(&self, starts: &Starts) -> Result<Vec<(Seq, u32)>> {
+        Ok(self.state().record_starts(starts))
+    }
+
+    async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>> {
+        Ok(self.state().settle_rows(settle, self.clock.now()))
+    }
+
+    async fn count_due(&self, shards: &[ShardId]) -> Result<u64> {
+        Ok(self.state().count_due(shards, self.clock.now()))
+    }
+}
 
 impl State {
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Pending> {
@@ -132,5 +169,19 @@ impl State {
                 && event.token == row.token
                 && event.lease.as_ref().is_some_and(|(holder, _)| holder == owner)
         })
+    }
+
+    pub(super) fn count_due(&self, shards: &[ShardId], now: Timestamp) -> u64 {
+        let mut blocked: HashSet<&str> = HashSet::new();
+        let mut due = 0;
+        for event in self.events.values().filter(|event| event.is_pending()) {
+            let key = event.key.as_deref();
+            let is_blocked = key.is_some_and(|key| blocked.contains(key));
+            due += u64::from(event.is_free(now) && !is_blocked && shards.contains(&event.shard));
+            if matches!(event.status, Status::Waiting | Status::Held) {
+                blocked.extend(key);
+            }
+        }
+        due.min(u64::from(MAX_DUE))
     }
 }

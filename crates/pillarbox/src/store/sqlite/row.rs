@@ -1,107 +1,16 @@
-//! New rows, read without a write: the shard's lease says whose they are.
+//! Rows as the statements list their columns.
 
 use std::{sync::Arc, time::Duration};
 
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Decode, Encode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _};
+use sqlx::{Decode, Row as _, Sqlite, Type, TypeInfo as _, ValueRef as _};
 
-use super::settle::json;
-use super::{SqliteStore, sql};
 use crate::clock::{Timestamp, from_micros};
 use crate::envelope::{InvalidRow, Row, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Seq, ShardId, Token};
-use crate::store::content::{Fit, fill, opened};
-use crate::store::{
-    Content, Heads, HeadsCursor, Pending, Predecessor, Read, ReadHeads, ReadKeys, Status,
-};
-
-pub(super) async fn read(store: &SqliteStore, read: &Read) -> Result<Vec<Pending>> {
-    let fit = Fit::of(&read.budget, read.rows());
-    let mut found = Vec::new();
-    for want in &read.shards {
-        found.extend(page(store, sql::READ, want.shard, want.floor.0, read.limit, fit).await?);
-    }
-    let chosen = read.budget.choose(&found, |row| read.line(row));
-    fetch(store, &mut found, chosen).await?;
-    Ok(found)
-}
-
-pub(super) async fn read_keys(store: &SqliteStore, read: &ReadKeys) -> Result<Vec<Pending>> {
-    let fit = Fit::of(&read.budget, read.rows());
-    let mut found = Vec::new();
-    for want in &read.keys {
-        found.extend(page(store, sql::READ_KEY, want.shard, &*want.key, read.limit, fit).await?);
-    }
-    let chosen = read.budget.choose(&found, |row| read.line(row));
-    fetch(store, &mut found, chosen).await?;
-    Ok(found)
-}
-
-pub(super) async fn read_heads(store: &SqliteStore, read: &ReadHeads) -> Result<Heads> {
-    let newest = sqlx::query_scalar(store.sql(sql::NEWEST)).bind(read.shard.0);
-    let newest = Seq(newest.fetch_one(&store.pool).await?);
-    let fit = Fit::of(&read.budget, read.limit as usize);
-    let mut found = match &read.after {
-        HeadsCursor::Key(after) => {
-            page(store, sql::READ_HEADS, read.shard, &**after, read.limit, fit).await?
-        }
-        HeadsCursor::Keyless(after) => keyless(store, read, *after, fit).await?,
-    };
-    let chosen = read.budget.choose(&found, |_| 0);
-    fetch(store, &mut found, chosen).await?;
-    Ok(Heads::of(read, found, newest))
-}
-
-async fn keyless(
-    store: &SqliteStore,
-    read: &ReadHeads,
-    after: Seq,
-    fit: Fit,
-) -> Result<Vec<Pending>> {
-    let page = sqlx::query(store.sql(sql::READ_KEYLESS)).bind(read.shard.0).bind(after.0);
-    let page = page.bind(i64::from(read.limit)).bind(fit.payload).bind(fit.headers);
-    let rows = page.bind(read.up_to.0).fetch_all(&store.pool).await?;
-    rows.into_iter().map(|row| Columns::of(&row).pending(read.shard)).collect()
-}
-
-/// The first rows of a shard above a floor, of a key in it, or of each key behind one.
-async fn page<'q, T: Encode<'q, Sqlite> + Type<Sqlite> + Send + 'q>(
-    store: &SqliteStore,
-    text: &'static str,
-    shard: ShardId,
-    which: T,
-    limit: u32,
-    fit: Fit,
-) -> Result<Vec<Pending>> {
-    let page = sqlx::query(store.sql(text)).bind(shard.0).bind(which).bind(i64::from(limit));
-    let rows = page.bind(fit.payload).bind(fit.headers).fetch_all(&store.pool).await?;
-    rows.into_iter().map(|row| Columns::of(&row).pending(shard)).collect()
-}
-
-/// Fetches the content of rows that were read without.
-pub(super) async fn fetch(
-    store: &SqliteStore,
-    rows: &mut Vec<Pending>,
-    chosen: Vec<(ShardId, Seq)>,
-) -> Result<()> {
-    if chosen.is_empty() {
-        return Ok(());
-    }
-    let found = sqlx::query(store.sql(sql::READ_CONTENT))
-        .bind(json(&chosen.iter().map(|(_, seq)| *seq).collect::<Vec<_>>()))
-        .bind(Fit::WHOLE.payload)
-        .bind(Fit::WHOLE.headers)
-        .fetch_all(&store.pool)
-        .await?;
-    let content = |row: SqliteRow| {
-        let row = Columns::of(&row).pending(ShardId(0))?;
-        Ok((row.seq, row.content))
-    };
-    let fetched = found.into_iter().map(content).collect::<Result<_>>()?;
-    fill(rows, &chosen, fetched);
-    Ok(())
-}
+use crate::store::content::opened;
+use crate::store::{Content, Pending, Predecessor, Status};
 
 /// What `row_columns!` says of a lease, if there is one.
 const STANDS: i64 = 1;

@@ -1,13 +1,13 @@
-//! Statements of operators and maintenance.
+//! Statements of operators and of purges.
 
-use super::{alive, fits, row_columns};
+use super::{fits, row_columns};
 
 /// Both ends of a page are places in the index of dead letters, and stand outside of it.
 macro_rules! given_up {
     () => {
         "
 from {p}outbox_event
-where status in (3, 4)
+where status in ({dead}, {held})
   and (done_at, seq) > (?1, ?2) and (done_at, seq) < (?3, ?4)
   and (?5 is null or status = ?5)
   and (?6 is null or event_type = ?6)
@@ -44,18 +44,18 @@ pub(in super::super) const DEAD_LETTERS_OLDEST_FIRST: &str =
 pub(in super::super) const COUNT_DEAD: &str = concat!("select count(*)", given_up!());
 
 /// Where events are: an operation finds its rows by `seq`.
-pub(in super::super) const PLACES: &str =
+pub(in super::super) const FIND_IDS: &str =
     "select seq from {p}outbox_event where event_id in (select value from json_each(?1))";
 
 /// Runs inside `begin immediate`, so that the statements that follow find the same rows.
-pub(in super::super) const PICK: &str = "
+pub(in super::super) const OPERATE_PICK: &str = "
 select seq, status, event_id
 from {p}outbox_event
-where seq in (select value from json_each(?1)) and status in (3, 4)
+where seq in (select value from json_each(?1)) and status in ({dead}, {held})
 order by seq";
 
 /// What an operator does is noted before it is done: the row still has its attempts.
-pub(in super::super) const NOTE: &str = "
+pub(in super::super) const AUDIT_OPERATION: &str = "
 insert into {p}outbox_audit (event_id, action, attempts, extra)
 select event_id, ?2, attempts, ?3
 from {p}outbox_event
@@ -64,20 +64,20 @@ where seq in (select value from json_each(?1))";
 /// The token grows, so that a verdict still under way cannot swallow the replay.
 pub(in super::super) const REPLAY: &str = "
 update {p}outbox_event
-set status = 0, attempts = 0, crashes = 0, available_at = {now}, done_at = null,
+set status = {new}, attempts = 0, crashes = 0, available_at = {now}, done_at = null,
     locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 + 1
 where seq in (select value from json_each(?1))";
 
 pub(in super::super) const SKIP: &str = "
 update {p}outbox_event
-set status = 3, lock_token = lock_token % 2147483647 + 1
+set status = {dead}, lock_token = lock_token % 2147483647 + 1
 where seq in (select value from json_each(?1))";
 
 pub(in super::super) const DISCARD: &str = "
 delete from {p}outbox_event
 where seq in (select value from json_each(?1))";
 
-pub(in super::super) const TRAIL: &str = "
+pub(in super::super) const AUDIT_TRAIL: &str = "
 select action, attempts, error, extra, at
 from {p}outbox_audit
 where event_id = ?1
@@ -107,9 +107,10 @@ where seq in (
     };
 }
 
-pub(in super::super) const PURGE_DONE: &str = purge_final!("status = 1", "status = 1");
+pub(in super::super) const PURGE_DONE: &str = purge_final!("status = {done}", "status = {done}");
 
-pub(in super::super) const PURGE_DEAD: &str = purge_final!("status in (3, 4)", "status = 3");
+pub(in super::super) const PURGE_DEAD: &str =
+    purge_final!("status in ({dead}, {held})", "status = {dead}");
 
 pub(in super::super) const PURGE_AUDIT: &str = "
 delete from {p}outbox_audit
@@ -133,25 +134,25 @@ where seq in (
         select seq from (
             select * from (
                 select seq, created_at as since from {p}outbox_event
-                where shard = 0 and status = 0
+                where shard = 0 and status = {new}
                 order by seq
                 limit +?2)
             union all
             select * from (
                 select seq, created_at from {p}outbox_event
-                where shard = 0 and status = 2
+                where shard = 0 and status = {waiting}
                 order by available_at, seq
                 limit +?2)
             union all
             select * from (
                 select seq, done_at from {p}outbox_event
-                where status = 1
+                where status = {done}
                 order by done_at
                 limit +?2)
             union all
             select * from (
                 select seq, done_at from {p}outbox_event
-                where status in (3, 4)
+                where status in ({dead}, {held})
                 order by done_at, seq
                 limit +?2)
         )
@@ -159,84 +160,6 @@ where seq in (
         limit +?2
     )
   and coalesce(done_at, created_at) < {now} - ?1";
-
-/// For how long the oldest due row has been so: of new rows the front is looked at, for their index
-/// knows no times, and old ones stand there.
-macro_rules! oldest_lag {
-    () => {
-        "(
-        select {now} - min(due_at)
-        from (
-            select * from (
-                select available_at as due_at from {p}outbox_event
-                where shard = 0 and status = 0
-                order by seq
-                limit 1000)
-            union all
-            select min(available_at) from {p}outbox_event where shard = 0 and status = 2
-        )
-        where due_at <= {now}
-    )"
-    };
-}
-
-/// Each count reads an index and nothing else. All rows are in shard 0.
-pub(in super::super) const STATS: &str = concat!(
-    "
-select
-    (select count(*) from {p}outbox_event where status = 0) as new,
-    (select count(*) from {p}outbox_event where status = 2) as waiting,
-    count(*) filter (where status = 4) as held,
-    ",
-    oldest_lag!(),
-    " as oldest_lag,
-    count(*) filter (where status = 3) as dead,
-    (select count(*) from {p}outbox_owner where ",
-    alive!(),
-    ") as owners,
-    (select count(*) from {p}outbox_shard s
-        join {p}outbox_owner o on o.owner = s.owner and ",
-    alive!(),
-    "
-    ) as owned_shards
-from {p}outbox_event
-where status in (3, 4)"
-);
-
-pub(in super::super) const COUNT_DONE: &str =
-    "select count(*) from {p}outbox_event where status = 1";
-
-pub(in super::super) const SHARD_STATS: &str = concat!(
-    "
-select
-    s.shard, s.owner, s.epoch,
-    (select count(*) from {p}outbox_event where status = 0) as new,
-    (select count(*) from {p}outbox_event where status = 2) as waiting,
-    (select count(*) from {p}outbox_event where status in (3, 4) and status = 4) as held,
-    ",
-    oldest_lag!(),
-    " as oldest_lag
-from {p}outbox_shard s
-where s.shard = 0"
-);
-
-pub(in super::super) const TYPE_STATS: &str = "
-select
-    event_type,
-    count(*) filter (where status = 0) as new,
-    count(*) filter (where status = 2) as waiting,
-    count(*) filter (where status = 4) as held,
-    count(*) filter (where status = 3) as dead
-from (
-    select event_type, status from {p}outbox_event where shard = 0 and status = 0
-    union all
-    select event_type, status from {p}outbox_event where shard = 0 and status = 2
-    union all
-    select event_type, status from {p}outbox_event where status in (3, 4)
-)
-group by event_type
-order by count(*) desc, event_type
-limit +?1";
 
 pub(in super::super) const EVENT: &str = concat!(
     "select shard, available_at, created_at, done_at, settled_by, last_error, ",

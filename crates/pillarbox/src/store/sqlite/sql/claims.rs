@@ -1,11 +1,11 @@
-//! Statements of row claims.
+//! Statements of leases on rows.
 
 use super::{end, fits, heads, is_blocked, is_open, mark, open_rows, put_off, row_columns};
 
 /// New rows in nobody's hands. One whose time has not come is among them: its claimer postpones it.
 macro_rules! free {
     () => {
-        "e.status = 0 and (e.locked_until is null or e.locked_until < {now})"
+        "e.status = {new} and (e.locked_until is null or e.locked_until < {now})"
     };
 }
 
@@ -17,7 +17,7 @@ macro_rules! of_size {
 }
 
 /// One shard's new rows.
-pub(in super::super) const LOOK: &str = concat!(
+pub(in super::super) const FIND_CLAIMABLE: &str = concat!(
     "
 select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
@@ -31,7 +31,7 @@ limit +?2"
 
 /// Heads of keys that nothing blocks; then the rows without a key. Within an update, SQLite would
 /// gather all heads first. The plus keeps it from looking for a head among all new rows.
-pub(in super::super) const LOOK_HEADS: &str = concat!(
+pub(in super::super) const FIND_HEADS: &str = concat!(
     "
 with recursive ",
     heads!("?3"),
@@ -67,7 +67,7 @@ select
     is_blocked!(),
     " as is_due
             from {p}outbox_event e
-            where e.shard = +?1 and e.status = 0
+            where e.shard = +?1 and e.status = {new}
             order by e.seq
             limit +?2
         )
@@ -77,7 +77,7 @@ select
         from (
             select 1
             from {p}outbox_event
-            where shard = +?1 and status = 2 and available_at <= {now}
+            where shard = +?1 and status = {waiting} and available_at <= {now}
             limit +?2
         )
     )"
@@ -134,7 +134,7 @@ set locked_by = null, locked_until = null, lock_token = lock_token % 2147483647 
 );
 
 /// Another program may have written any number: the count starts at zero and stays in its range.
-pub(in super::super) const SUSPECT: &str = concat!(
+pub(in super::super) const RECORD_STARTS: &str = concat!(
     "update {p}outbox_event set crashes = min(max(crashes, 0), 2147483646) + 1",
     open_rows!(),
     " and min(crashes, 2147483647) < ?4
@@ -144,10 +144,10 @@ returning seq, crashes"
 pub(in super::super) const SETTLE_ROWS_DELETE: &str =
     concat!("delete from {p}outbox_event", leased_rows!());
 
-pub(in super::super) const SETTLE_ROWS_END: &str = concat!(end!(), is_ours!());
+pub(in super::super) const SETTLE_ROWS_FINAL: &str = concat!(end!(), is_ours!());
 
-pub(in super::super) const SETTLE_ROWS_PUT_OFF: &str = concat!(put_off!(), is_ours!());
+pub(in super::super) const SETTLE_ROWS_WAITING: &str = concat!(put_off!(), is_ours!());
 
 /// Which rows a settle would find, for one that did not find them all.
-pub(in super::super) const SETTLE_ROWS_FINDS: &str =
+pub(in super::super) const SETTLE_ROWS_FIND: &str =
     concat!("select seq from {p}outbox_event", leased_rows!());
