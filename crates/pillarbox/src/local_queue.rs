@@ -1,8 +1,8 @@
-//! The hot lane: from a commit straight to a worker, without a look at the table.
+//! The local queue passes events from a commit to the relay of the same process, without a read.
 //!
-//! A place is taken before the insert, so that a row is born under its writer's lease, or registered
-//! with the relay that holds its shard, only if there is room to deliver it from memory. Everything
-//! else is an ordinary row.
+//! A writer reserves capacity before its insert. With a reservation, a row is inserted with a lease
+//! for the relay, or registered with the relay that owns its shard. Without one it is an ordinary
+//! row.
 
 mod handover;
 #[cfg(test)]
@@ -27,64 +27,64 @@ use crate::sync::RwLock;
 use crate::telemetry::{Observers, RelayEvent};
 use crate::tx::{LocalLease, Place};
 
-/// Bytes of payload and headers that may be in the lane.
-const MOST_BYTES: usize = 32 * 1024 * 1024;
+/// The maximum size of payloads and headers in the queue, in bytes.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// With more events, those of a transaction that have a key go through the table: whether something
-/// is before them is looked up one by one, and a crowd is in no such hurry.
-const MOST_KEYED: usize = 64;
+/// The maximum number of events with a key per transaction. With more, they are read from the
+/// table, because the predecessor of each is looked up separately.
+const MAX_KEYED: usize = 64;
 
-/// The writers' end.
+/// The writers' side of the queue.
 #[derive(Clone)]
-pub(crate) struct LocalQueue(Arc<Lane>);
+pub(crate) struct LocalQueue(Arc<Shared>);
 
-struct Lane {
-    places: Arc<Semaphore>,
+struct Shared {
+    permits: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
-    mail: mpsc::UnboundedSender<Message>,
-    /// Open while a relay delivers what comes.
-    host: RwLock<Option<Arc<LocalRelay>>>,
+    messages: mpsc::UnboundedSender<Message>,
+    /// `None` while no relay receives events.
+    relay: RwLock<Option<Arc<LocalRelay>>>,
 }
 
-/// Who delivers what comes through the lane.
+/// The relay that receives the events.
 #[derive(Debug)]
 pub(crate) struct LocalRelay {
     pub(crate) owner: OwnerId,
-    /// How long a row is leased to it.
+    /// The length of its leases on rows.
     pub(crate) lease: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observers: Observers,
-    /// The shards it holds, where it delivers by shards.
+    /// The shards that it owns; `None` with row claims.
     pub(crate) shards: Option<Arc<dyn OwnedShards>>,
 }
 
-/// Knows which shards are held.
+/// The shards that a relay owns.
 pub(crate) trait OwnedShards: fmt::Debug + Send + Sync {
-    /// Since when a shard is held, if it is, and is to stay so.
+    /// Returns the epoch of a shard, if it is owned and is not being released.
     fn epoch(&self, shard: ShardId) -> Option<Epoch>;
 }
 
-/// The relay's end.
+/// The relay's side of the queue.
 #[derive(Debug)]
 pub(crate) struct LocalReceiver(mpsc::UnboundedReceiver<Message>);
 
-/// What writers tell the relay.
+/// A message from a writer to the relay.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Committed.
+    /// An event with a leased row was committed.
     Leased(Box<LocalEvent>),
-    /// Written, and about to be committed.
+    /// Events with a key were inserted and are about to be committed.
     Registered(Vec<Registration>),
-    /// Committed, after they were registered.
+    /// Registered events were committed.
     Committed(Vec<KeyedEvent>),
-    /// Not committed, or nobody knows.
+    /// Registered events were not committed, or their outcome is unknown.
     Withdrawn(Vec<Registration>),
 }
 
-/// An event with a key, written by someone who saw nothing of its key before it.
+/// An event that is the next one of its key.
 ///
-/// It counts as under way from before its commit, so that no read can bring it a second time, and
-/// only for the epoch at which its shard was held when it was written.
+/// It counts as in flight from before its commit, so that no read can return it a second time. It is
+/// valid only for the epoch at which its shard was owned when it was inserted.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
     pub(crate) seq: Seq,
@@ -101,82 +101,82 @@ pub(crate) struct KeyedEvent {
     pub(crate) room: Permit,
 }
 
-/// A committed event that only its writer's process may deliver, for as long as the lease lasts.
+/// A committed event whose row is leased to the local relay.
 #[derive(Debug)]
 pub(crate) struct LocalEvent {
     pub(crate) envelope: Envelope,
     pub(crate) place: Place,
-    /// When the lease on its row runs out, counted from before the insert.
+    /// The end of the lease on its row, counted from before the insert.
     pub(crate) deadline: Deadline,
-    /// Its place in the lane, free again when this is dropped.
+    /// Its capacity in the queue, released when this is dropped.
     pub(crate) room: Permit,
 }
 
-/// A place in the lane.
+/// Capacity in the queue for one event.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    _place: Option<OwnedSemaphorePermit>,
+    _event: Option<OwnedSemaphorePermit>,
     _bytes: Option<OwnedSemaphorePermit>,
 }
 
-/// Places for all events of a transaction that go hot.
+/// Capacity for all eligible events of a transaction.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    host: Arc<LocalRelay>,
+    relay: Arc<LocalRelay>,
     keyed: bool,
     deadline: Deadline,
-    places: OwnedSemaphorePermit,
+    permits: OwnedSemaphorePermit,
     bytes: OwnedSemaphorePermit,
 }
 
 impl LocalQueue {
-    /// A lane for this many events; nothing goes through it before it is opened.
+    /// Creates a queue for this many events. It is closed at first.
     pub(crate) fn new(most: u32) -> (Self, LocalReceiver) {
-        let (mail, coming) = mpsc::unbounded_channel();
-        let lane = Lane {
-            places: Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX >> 3))),
-            bytes: Arc::new(Semaphore::new(MOST_BYTES)),
-            mail,
-            host: RwLock::default(),
+        let (messages, receiver) = mpsc::unbounded_channel();
+        let shared = Shared {
+            permits: Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX >> 3))),
+            bytes: Arc::new(Semaphore::new(MAX_BYTES)),
+            messages,
+            relay: RwLock::default(),
         };
-        (Self(Arc::new(lane)), LocalReceiver(coming))
+        (Self(Arc::new(shared)), LocalReceiver(receiver))
     }
 
-    pub(crate) fn open(&self, host: LocalRelay) {
-        *self.0.host.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(host));
+    pub(crate) fn open(&self, relay: LocalRelay) {
+        *self.0.relay.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(relay));
     }
 
-    /// From now on every event is an ordinary row, but for those of writers who have a place.
+    /// Closes the queue for new reservations. Writers that have one still use it.
     pub(crate) fn close(&self) -> PendingWriters {
-        PendingWriters(self.0.host.write().unwrap_or_else(PoisonError::into_inner).take())
+        PendingWriters(self.0.relay.write().unwrap_or_else(PoisonError::into_inner).take())
     }
 
-    /// Places for those of the events that may go hot, all or none. The lease counts from here, before
-    /// the insert: the database can only count from later.
+    /// Reserves capacity for the eligible events, for all or none. The lease starts here, before the
+    /// insert: the database counts from later.
     pub(crate) fn reserve(&self, envelopes: &[Envelope]) -> Option<Reservation> {
-        let host = self.0.host.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-        // A relay that was dropped has not closed its lane.
-        if self.0.mail.is_closed() {
+        let relay = self.0.relay.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        // A relay that was dropped has not closed the queue.
+        if self.0.messages.is_closed() {
             return None;
         }
-        let keyed = host.shards.is_some()
-            && envelopes.iter().filter(|it| it.is_ordered()).count() <= MOST_KEYED;
-        let (count, bytes) = needs(host.hot(keyed), envelopes);
+        let keyed = relay.shards.is_some()
+            && envelopes.iter().filter(|it| it.is_ordered()).count() <= MAX_KEYED;
+        let (count, bytes) = needs(relay.hot(keyed), envelopes);
         if count == 0 {
             return None;
         }
-        let (Some(places), Some(bytes)) = (take(&self.0.places, count), take(&self.0.bytes, bytes))
-        else {
-            host.observers.on_event(&RelayEvent::LocalQueueFull { events: count });
+        let reserved = (acquire(&self.0.permits, count), acquire(&self.0.bytes, bytes));
+        let (Some(permits), Some(bytes)) = reserved else {
+            relay.observers.on_event(&RelayEvent::LocalQueueFull { events: count });
             return None;
         };
-        let deadline = Deadline::after(&*host.clock, host.lease);
-        Some(Reservation { host, keyed, deadline, places, bytes })
+        let deadline = Deadline::after(&*relay.clock, relay.lease);
+        Some(Reservation { relay, keyed, deadline, permits, bytes })
     }
 
-    /// A relay that has ended leaves the rows to whoever reads them.
-    fn post(&self, mail: Message) {
-        let _ = self.0.mail.send(mail);
+    /// Sends a message. If the relay has ended, another one reads the rows.
+    fn send(&self, message: Message) {
+        let _ = self.0.messages.send(message);
     }
 }
 
@@ -187,42 +187,42 @@ impl LocalRelay {
 }
 
 impl Reservation {
-    /// What the insert is to do for it.
+    /// Returns the lease that the insert writes.
     pub(crate) fn hot(&self) -> LocalLease<'_> {
-        self.host.hot(self.keyed)
+        self.relay.hot(self.keyed)
     }
 
-    /// Permit for one event.
-    fn room(&mut self, envelope: &Envelope) -> Permit {
-        Permit { _place: self.places.split(1), _bytes: self.bytes.split(envelope.size()) }
+    /// Returns the permit of one event.
+    fn permit(&mut self, envelope: &Envelope) -> Permit {
+        Permit { _event: self.permits.split(1), _bytes: self.bytes.split(envelope.size()) }
     }
 }
 
 impl LocalReceiver {
-    /// The next piece of mail, when there is one.
+    /// Waits for the next message.
     ///
     /// # Cancel safety
-    /// A dropped wait loses nothing.
+    /// This method is cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Message> {
         self.0.recv().await
     }
 
-    /// The next piece of mail, if there is one already.
+    /// Returns the next message, if there is one.
     pub(crate) fn try_next(&mut self) -> Option<Message> {
         self.0.try_recv().ok()
     }
 }
 
-/// Writers who had a place in the lane when it was closed: each shares the host until it has committed.
+/// Writers that had a reservation when the queue was closed. Each shares the relay until its commit.
 #[derive(Debug, Default)]
 pub(crate) struct PendingWriters(Option<Arc<LocalRelay>>);
 
 impl PendingWriters {
-    /// Whether they have mail to send, or have sent some that was not taken.
+    /// Returns whether writers may still send messages, or messages were not received yet.
     pub(crate) fn are_awaited(&self, events: &LocalReceiver) -> bool {
-        let is_writing = |host: &Arc<LocalRelay>| Arc::strong_count(host) > 1;
+        let is_writing = |relay: &Arc<LocalRelay>| Arc::strong_count(relay) > 1;
         let are_writing = self.0.as_ref().is_some_and(is_writing);
-        // A writer sends first and then lets go: what the last of them has sent is seen below.
+        // A writer sends before it drops its reference, so the last message is seen below.
         fence(Ordering::Acquire);
         are_writing || !events.0.is_empty()
     }
@@ -230,17 +230,17 @@ impl PendingWriters {
 
 impl fmt::Debug for LocalQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalQueue").field("room", &self.0.places.available_permits()).finish()
+        f.debug_struct("LocalQueue").field("free", &self.0.permits.available_permits()).finish()
     }
 }
 
-/// How many places, and how many bytes.
-fn needs(hot: LocalLease<'_>, envelopes: &[Envelope]) -> (usize, usize) {
+/// Returns the number and the size in bytes of the eligible events.
+fn needs(lease: LocalLease<'_>, envelopes: &[Envelope]) -> (usize, usize) {
     let sizes =
-        envelopes.iter().filter(|envelope| hot.wants_position(envelope)).map(Envelope::size);
+        envelopes.iter().filter(|envelope| lease.wants_position(envelope)).map(Envelope::size);
     sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size))
 }
 
-fn take(from: &Arc<Semaphore>, amount: usize) -> Option<OwnedSemaphorePermit> {
+fn acquire(from: &Arc<Semaphore>, amount: usize) -> Option<OwnedSemaphorePermit> {
     Arc::clone(from).try_acquire_many_owned(u32::try_from(amount).ok()?).ok()
 }

@@ -118,8 +118,7 @@ impl Outbox {
     /// Begins a transaction that can emit events.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) when the database cannot be
-    /// reached.
+    /// [`ErrorKind::Unavailable`] when the database cannot be reached.
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction is rolled back.
@@ -129,8 +128,8 @@ impl Outbox {
 
     /// Runs a closure in a transaction: commits if it returns `Ok`, otherwise rolls back.
     ///
-    /// The closure runs once. It is not run again when the outcome of the commit is unknown, which
-    /// is reported as [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown).
+    /// The closure runs once. It is not run again when the outcome of the commit is unknown
+    /// ([`ErrorKind::CommitUnknown`]).
     ///
     /// # Examples
     /// ```
@@ -183,10 +182,9 @@ impl Outbox {
     /// event after 2, 4, 8 … milliseconds for two seconds, and finds it by polling after that.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when a part exceeds its limit; nothing is
-    /// written then. [`ErrorKind::NoTransaction`](crate::ErrorKind::NoTransaction) on a connection
-    /// without a transaction. [`ErrorKind::Duplicate`](crate::ErrorKind::Duplicate) when the id
-    /// exists.
+    /// [`ErrorKind::Invalid`] when a part exceeds its limit; nothing is written then.
+    /// [`ErrorKind::NoTransaction`] on a connection without a transaction.
+    /// [`ErrorKind::Duplicate`] when the id exists.
     ///
     /// # Cancel safety
     /// If the future is dropped, the event may or may not be in the transaction: roll it back.
@@ -214,7 +212,7 @@ impl Outbox {
     /// although their keys differ. The database then ends one of them, which can be retried.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the event has no key; otherwise as
+    /// [`ErrorKind::Invalid`] when the event has no key; otherwise as
     /// [`emit`](Self::emit).
     ///
     /// # Cancel safety

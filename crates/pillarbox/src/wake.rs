@@ -1,4 +1,4 @@
-//! The wake: a hint that there is something to read, never more than that.
+//! Wakes: hints that there are events to read.
 
 use std::sync::Arc;
 
@@ -6,24 +6,26 @@ use tokio::sync::Notify;
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells the relay of this process, and by way of it others, that events were committed.
+/// Signals the relay of this process, and through it other relays, that events were committed.
 ///
-/// Many wakes before the relay looks count as one; a wake while it reads makes it read again.
+/// Wakes coalesce until the relay reads; a wake during a read causes another read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wake(Arc<Bells>);
+pub(crate) struct Wake(Arc<Signals>);
 
 #[derive(Debug, Default)]
-struct Bells {
+struct Signals {
+    /// Wakes the relay of this process.
     here: Notify,
+    /// Wakes the task that notifies other relays.
     elsewhere: Notify,
-    /// Something was written that nobody will see committed.
+    /// Signals an insert into a transaction whose end the outbox does not see.
     unseen: Notify,
-    /// The relay of this process reads everything: there is nobody else to tell.
+    /// Whether the relay of this process owns all shards, so that no other needs a notification.
     alone: AtomicBool,
 }
 
 impl Wake {
-    /// Something was committed here.
+    /// Signals a commit in this process.
     pub(crate) fn now(&self) {
         self.0.here.notify_one();
         if !self.0.alone.load(Ordering::Relaxed) {
@@ -31,17 +33,17 @@ impl Wake {
         }
     }
 
-    /// Something was written into a transaction whose end nobody sees.
+    /// Signals an insert into a transaction whose end the outbox does not see.
     pub(crate) fn soon(&self) {
         self.0.unseen.notify_one();
     }
 
-    /// Something was committed elsewhere.
+    /// Signals a commit in another process.
     pub(crate) fn hear(&self) {
         self.0.here.notify_one();
     }
 
-    /// Whether all shards are held here.
+    /// Sets whether the relay of this process owns all shards.
     pub(crate) fn alone(&self, alone: bool) {
         self.0.alone.store(alone, Ordering::Relaxed);
     }
@@ -49,23 +51,23 @@ impl Wake {
     /// Waits for a wake.
     ///
     /// # Cancel safety
-    /// A dropped wait loses no wake.
+    /// This method is cancel safe.
     pub(crate) async fn wait(&self) {
         self.0.here.notified().await;
     }
 
-    /// Waits until something was written whose commit nobody will see.
+    /// Waits for an insert into a transaction whose end the outbox does not see.
     ///
     /// # Cancel safety
-    /// A dropped wait loses nothing.
+    /// This method is cancel safe.
     pub(crate) async fn wait_for_unseen(&self) {
         self.0.unseen.notified().await;
     }
 
-    /// Waits until others are to be told.
+    /// Waits until other relays are to be notified.
     ///
     /// # Cancel safety
-    /// A dropped wait loses no wake.
+    /// This method is cancel safe.
     pub(crate) async fn wait_to_ring(&self) {
         self.0.elsewhere.notified().await;
     }
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn others_are_told_unless_everything_is_read_here() {
+    async fn other_relays_are_notified_unless_this_one_owns_all_shards() {
         let wake = Wake::default();
         let soon = std::time::Duration::from_millis(1);
         wake.alone(true);
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_heard_is_not_told_again() {
+    async fn a_notification_is_not_forwarded() {
         let wake = Wake::default();
 
         wake.hear();

@@ -1,4 +1,4 @@
-//! A handover: what a transaction hands over if it commits.
+//! The handover of a transaction's events to the relay when it commits.
 
 use std::mem;
 
@@ -7,34 +7,35 @@ use crate::crash_point::crash_point;
 use crate::envelope::Envelope;
 use crate::tx::{LocalLease, Place};
 
-/// Events of a transaction that go to a worker when it commits; dropped, none of them do.
+/// The events that a transaction hands over when it commits. Dropping it withdraws them.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    lane: LocalQueue,
-    held: Reservation,
+    queue: LocalQueue,
+    reservation: Reservation,
     places: Vec<Option<Place>>,
-    /// Of those with a key, in order.
+    /// The registered events, in order.
     registered: Vec<Registration>,
 }
 
 impl Handover {
-    /// Registers the events that have a key with the relay, before their commit: whoever reads one
-    /// of them afterwards reads what the relay knows of.
+    /// Registers the events that have a key with the relay before their commit, so that the relay
+    /// knows them before a read can return them.
     pub(crate) fn new(
-        lane: LocalQueue,
-        held: Reservation,
+        queue: LocalQueue,
+        reservation: Reservation,
         places: Vec<Option<Place>>,
         events: &[Envelope],
     ) -> Self {
-        let registered: Vec<_> =
-            events.iter().zip(&places).filter_map(|(it, at)| register(&held, it, (*at)?)).collect();
+        let register =
+            |(event, row): (&Envelope, &Option<Place>)| registration(&reservation, event, (*row)?);
+        let registered: Vec<_> = events.iter().zip(&places).filter_map(register).collect();
         if !registered.is_empty() {
-            lane.post(Message::Registered(registered.clone()));
+            queue.send(Message::Registered(registered.clone()));
         }
-        Self { lane, held, places, registered }
+        Self { queue, reservation, places, registered }
     }
 
-    /// Hands over what was committed. Returns whether that was all of it.
+    /// Hands over the committed events. Returns whether all of them were eligible.
     pub(crate) fn keep(mut self, events: &[Envelope]) -> bool {
         crash_point!("hot.before");
         let mut registered = mem::take(&mut self.registered).into_iter().peekable();
@@ -46,23 +47,23 @@ impl Handover {
                 self.hand_over(envelope, place);
             } else if let Some(registration) = registered.next_if(|it| it.seq == place.seq) {
                 handed += 1;
-                let room = self.held.room(envelope);
+                let room = self.reservation.permit(envelope);
                 let envelope = envelope.clone().occurred_at(place.occurred_at);
                 keyed.push(KeyedEvent { registration, envelope, room });
             }
         }
         crash_point!("hot.between");
         if !keyed.is_empty() {
-            self.lane.post(Message::Committed(keyed));
+            self.queue.send(Message::Committed(keyed));
         }
         handed == events.len()
     }
 
     fn hand_over(&mut self, envelope: &Envelope, place: Place) {
-        let (room, deadline) = (self.held.room(envelope), self.held.deadline);
+        let (room, deadline) = (self.reservation.permit(envelope), self.reservation.deadline);
         let envelope = envelope.clone().occurred_at(place.occurred_at);
         let event = LocalEvent { envelope, place, deadline, room };
-        self.lane.post(Message::Leased(Box::new(event)));
+        self.queue.send(Message::Leased(Box::new(event)));
     }
 }
 
@@ -70,15 +71,15 @@ impl Drop for Handover {
     fn drop(&mut self) {
         let registered = mem::take(&mut self.registered);
         if !registered.is_empty() {
-            self.lane.post(Message::Withdrawn(registered));
+            self.queue.send(Message::Withdrawn(registered));
         }
     }
 }
 
-/// Only where the relay holds the shard already: one that it takes later may have been read by
-/// another in between.
-fn register(held: &Reservation, envelope: &Envelope, place: Place) -> Option<Registration> {
-    let shards = held.host.shards.as_ref().filter(|_| place.is_next)?;
+/// Returns the registration of an event whose shard the relay owns already. A shard that it acquires
+/// later may have been read by another relay in between.
+fn registration(of: &Reservation, envelope: &Envelope, place: Place) -> Option<Registration> {
+    let shards = of.relay.shards.as_ref().filter(|_| place.is_next)?;
     let key = envelope.ordering_key()?.into();
     let epoch = shards.epoch(place.shard)?;
     Some(Registration { seq: place.seq, shard: place.shard, epoch, key })
