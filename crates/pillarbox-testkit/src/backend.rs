@@ -15,10 +15,10 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What a backend's `OutboxTx` derefs to.
 pub type Connection<B> = <<B as Backend>::Open as OpenTx>::Connection;
 
-/// A database as the suites see it: one place of its own per test, and the tools to disturb it.
+/// A database as the suites see it: one of its own per test, and the tools to disturb it.
 ///
 /// # Contract
-/// - [`open`](Self::open) MUST give a place that no other test sees, migrated, with an empty
+/// - [`open`](Self::open) MUST give a database that no other test sees, migrated, with an empty
 ///   business table of orders. It MUST be possible to hold two transactions open at once; where
 ///   a second writer has to wait, [`Need::ConcurrentWriters`] is lacking.
 /// - [`pool`](Self::pool) MUST have exactly [`POOL`](Self::POOL) connections, and the store
@@ -37,10 +37,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// A transaction that the caller began without the outbox.
     type Own: OwnTx;
 
-    /// Opens the place of a test.
+    /// Opens the database of a test.
     async fn open(test: &str) -> Result<Self, Missing>;
 
-    /// Removes the place; only called after a success, so that a failure can be looked at.
+    /// Removes the database. Only called after a success, so that a failure can be examined.
     async fn close(self);
 
     /// Why the backend cannot show something; `None` when it can.
@@ -68,7 +68,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     async fn accept_bare(&self, inbox: &Inbox, arrival: &Arrival) -> Result<Accepted>;
 
     /// Writes an order into the open transaction.
-    async fn place(&self, tx: &mut Connection<Self>, order: i64) -> Result<(), BoxError>;
+    async fn place_order(&self, tx: &mut Connection<Self>, order: i64) -> Result<(), BoxError>;
 
     /// Accepts an event in the open transaction.
     async fn accept(
@@ -152,7 +152,7 @@ pub trait OwnTx: Send + Sized {
     async fn accept(&mut self, inbox: &Inbox, arrival: &Arrival) -> Result<Accepted>;
 
     /// Writes an order.
-    async fn place(&mut self, order: i64) -> Result<(), BoxError>;
+    async fn place_order(&mut self, order: i64) -> Result<(), BoxError>;
 
     /// Runs a statement whose failure makes the database give the transaction up.
     async fn spoil(&mut self);

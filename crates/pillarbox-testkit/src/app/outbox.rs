@@ -175,7 +175,7 @@ impl fmt::Debug for TestOutbox {
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<Entry>>>);
 
-/// An event, and its place once it is known to be committed.
+/// An event, and its `seq` once it is known to be committed.
 struct Entry {
     envelope: Envelope,
     seq: Option<Seq>,

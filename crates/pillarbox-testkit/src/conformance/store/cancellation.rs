@@ -52,7 +52,7 @@ pub async fn a_dropped_settle_applies_all_or_nothing<B: Backend>(backend: &B, cl
 }
 
 /// Wherever a take is dropped, it has taken all that it would have, or nothing.
-pub async fn a_dropped_take_takes_all_or_nothing<B: Backend>(backend: &B) {
+pub async fn a_dropped_acquire_takes_all_shards_or_none<B: Backend>(backend: &B) {
     let all = shards(&*backend.store()).await.len();
     let most = u16::try_from(all.div_ceil(2)).unwrap();
     for polls in 0..MAX_POLLS {
@@ -61,7 +61,7 @@ pub async fn a_dropped_take_takes_all_or_nothing<B: Backend>(backend: &B) {
 
         let whole = cut(polls, dropped.store.acquire_shards(&take)).await;
 
-        let left = other.take(u16::MAX).await.len();
+        let left = other.acquire(u16::MAX).await.len();
         assert!([all, all - usize::from(most)].contains(&left), "{polls} polls: {left} left");
         dropped.store.leave(&dropped.id).await.unwrap();
         other.store.leave(&other.id).await.unwrap();
@@ -100,11 +100,11 @@ pub async fn a_dropped_join_can_be_repeated<B: Backend>(backend: &B) {
 
         let whole = cut(polls, owner.store.join(&owner.entry())).await;
 
-        let early = owner.take(u16::MAX).await.len();
+        let early = owner.acquire(u16::MAX).await.len();
         assert!([0, all].contains(&early), "{polls} polls: took {early}");
         owner.store.join(&owner.entry()).await.unwrap();
-        assert_eq!(early + owner.take(u16::MAX).await.len(), all);
-        owner.release(&owner.holdings).await;
+        assert_eq!(early + owner.acquire(u16::MAX).await.len(), all);
+        owner.release(&owner.owned).await;
         if let Some(whole) = whole {
             whole.unwrap();
             assert_eq!(early, all);
@@ -122,16 +122,16 @@ pub async fn a_dropped_leave_is_whole<B: Backend>(backend: &B) {
 
         let whole = cut(polls, owner.store.leave(&owner.id)).await;
 
-        // What was sent may still arrive between two looks: it counts if both say the same.
+        // What was sent may still arrive between two renewals: the check needs both to agree.
         let before = owner.renew().await;
-        let heir = Owner::of_all(backend).await;
+        let successor = Owner::of_all(backend).await;
         let after = owner.renew().await;
         if before == after {
             let expected = if after == Renewal::Kept { 0 } else { all };
-            assert_eq!(heir.holdings.len(), expected, "{polls} polls");
+            assert_eq!(successor.owned.len(), expected, "{polls} polls");
         }
         owner.store.leave(&owner.id).await.unwrap();
-        heir.store.leave(&heir.id).await.unwrap();
+        successor.store.leave(&successor.id).await.unwrap();
         if let Some(whole) = whole {
             whole.unwrap();
             assert_eq!(after, Renewal::Lost);
@@ -147,11 +147,11 @@ pub async fn a_dropped_claim_leases_all_or_nothing<B: Backend>(backend: &B) {
         emit(backend, (0..ROWS).map(|_| free())).await;
         let claimer = Claimer::new(backend).await;
 
-        let whole = cut(polls, claimer.store.claim(&claimer.wish(100))).await;
+        let whole = cut(polls, claimer.store.claim(&claimer.request(100))).await;
 
         let mut tokens = tokens(backend).await;
         if tokens.len() > 1 {
-            // What was sent may have arrived in the middle of the look.
+            // What was sent may have arrived during the read.
             tokens = self::tokens(backend).await;
         }
         assert_eq!(tokens.len(), 1, "{polls} polls: some are leased, tokens {tokens:?}");

@@ -17,7 +17,7 @@ pub async fn only_dead_and_held_events_are_listed<B: Backend>(backend: &B) {
     let ids = emit(backend, ["new", "done", "retry", "dead", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids[1..].iter().zip([Verdict::Done, retry(HOUR), dead(), held()]) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
     }
 
     finds(backend, Filter::default(), &ids[3..]).await;
@@ -29,8 +29,8 @@ pub async fn only_dead_and_held_events_are_listed<B: Backend>(backend: &B) {
     finds(backend, Filter::default(), &ids[4..]).await;
 }
 
-/// A letter tells all that the row knows, but for its payload.
-pub async fn a_letter_tells_what_the_row_knows<B: Backend>(backend: &B) {
+/// A dead letter has every field of its row except the payload.
+pub async fn a_dead_letter_has_the_fields_of_its_row<B: Backend>(backend: &B) {
     let happened = Timestamp::from_unix_micros(1_700_000_000_000_001);
     let event = Envelope::json("order.placed", "ß🦀")
         .unwrap()
@@ -45,8 +45,8 @@ pub async fn a_letter_tells_what_the_row_knows<B: Backend>(backend: &B) {
         .occurred_at(happened);
     let id = emit_one(backend, event).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&id, retry(std::time::Duration::ZERO)).await;
-    owner.judge_id(&id, held()).await;
+    owner.settle_event(&id, retry(std::time::Duration::ZERO)).await;
+    owner.settle_event(&id, held()).await;
     let stored = backend.store().event(&id).await.unwrap().unwrap();
 
     let letters = list(backend, Filter::default()).await;
@@ -105,8 +105,8 @@ pub async fn the_size_of_a_payload_is_in_bytes<B: Backend>(backend: &B) {
 pub async fn letters_are_found_by_status<B: Backend>(backend: &B) {
     let ids = emit(backend, ["a", "b"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], dead()).await;
-    owner.judge_id(&ids[1], held()).await;
+    owner.settle_event(&ids[0], dead()).await;
+    owner.settle_event(&ids[1], held()).await;
 
     let of = |status| Filter { status: Some(status), ..Filter::default() };
     finds(backend, of(Status::Dead), &ids[..1]).await;
@@ -177,7 +177,7 @@ pub async fn letters_are_found_by_a_part_of_their_error<B: Backend>(backend: &B)
     }
 }
 
-/// Upper and lower case of an error's text are told apart, and so are accents.
+/// The search in an error's text respects case and accents.
 pub async fn case_matters_in_an_error<B: Backend>(backend: &B) {
     let texts = ["Connection refused", "connection Refused", "STRASSE", "straße"];
     let ids = give_up(backend, texts.map(|text| (free(), text))).await;
@@ -266,7 +266,7 @@ pub(super) async fn give_up<B: Backend>(
     ids
 }
 
-/// Gives up events that differ a little in one place, and finds each by its own.
+/// Gives up events that differ in one field, and finds each by its own value.
 async fn found_exactly<B: Backend>(
     backend: &B,
     event: impl Fn(&'static str) -> Envelope,

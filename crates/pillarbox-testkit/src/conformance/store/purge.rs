@@ -36,8 +36,8 @@ pub async fn young_rows_stay<B: Backend>(backend: &B) {
     backend.age(&ids[0], HOUR * 2).await;
     backend.age(&ids[1], HOUR * 2).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], Verdict::Done).await;
-    owner.judge_id(&ids[1], dead()).await;
+    owner.settle_event(&ids[0], Verdict::Done).await;
+    owner.settle_event(&ids[1], dead()).await;
 
     assert_eq!(purge(backend, Purge::done(HOUR)).await, 0);
     assert_eq!(purge(backend, Purge::dead(HOUR)).await, 0);
@@ -113,7 +113,7 @@ async fn old<B: Backend>(backend: &B, verdicts: &[Verdict]) -> Vec<EventId> {
     let ids = emit(backend, verdicts.iter().map(|_| free())).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids.iter().zip(verdicts) {
-        owner.judge_id(id, verdict.clone()).await;
+        owner.settle_event(id, verdict.clone()).await;
     }
     for id in &ids {
         backend.age(id, HOUR * 2).await;

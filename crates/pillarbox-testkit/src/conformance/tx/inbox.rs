@@ -46,7 +46,7 @@ pub async fn a_second_arrival_in_one_transaction_is_a_duplicate<B: Backend>(back
     let first = backend.accept(&mut tx, &inbox, &arrival("e-1", "{}")).await.unwrap();
     let second = backend.accept(&mut tx, &inbox, &arrival("e-1", "{}")).await.unwrap();
     let third = backend.accept(&mut tx, &inbox, &arrival("e-1", "[]")).await.unwrap();
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.commit().await.unwrap();
 
     let expected = (Accepted::FirstTime, Accepted::Duplicate, Accepted::Conflict);
@@ -72,7 +72,7 @@ pub async fn of_many_at_once_one_has_its_effect<B: Backend>(backend: &B) {
         if accepted != Accepted::FirstTime {
             return 0;
         }
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         u64::from(tx.commit().await.is_ok())
     };
 
