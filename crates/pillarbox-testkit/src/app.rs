@@ -1,4 +1,4 @@
-//! For tests of an application: an outbox in memory, and a relay that the test steps.
+//! Tests of an application: an outbox in memory, and a relay that the test steps.
 
 mod assert;
 mod listener;

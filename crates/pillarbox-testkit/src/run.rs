@@ -4,7 +4,7 @@ use std::{fs::OpenOptions, io::Write, time::Duration};
 
 use crate::backend::{Backend, Missing, Need};
 
-/// Many times what the slowest case needs, on however busy a machine.
+/// The limit of a case. No healthy case reaches it, on however busy a machine.
 const CASE_TIMEOUT: Duration = Duration::from_secs(600);
 
 tokio::task_local! {

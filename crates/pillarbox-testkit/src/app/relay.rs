@@ -9,7 +9,7 @@ use pillarbox::{Relay, Store};
 use super::TestOutbox;
 use crate::fake::FaultyStore;
 
-/// Many times what a delivery takes that ends at all.
+/// The limit of one delivery. No healthy delivery reaches it.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// More deliveries while the clock stands still are a circle: of one event, and of all.

@@ -1,4 +1,4 @@
-//! What a test of an application relies on.
+//! Tests of the outbox and the relay for applications.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{num::NonZeroU32, time::Duration};

@@ -45,7 +45,7 @@ pub(crate) async fn emit_one<B: Backend>(backend: &B, envelope: Envelope) -> Eve
     emit(backend, [envelope]).await.remove(0)
 }
 
-/// Where an event is in its life; `None` when it is not there.
+/// The status of an event; `None` when it does not exist.
 pub(crate) async fn status<B: Backend>(backend: &B, id: &EventId) -> Option<Status> {
     backend.store().event(id).await.unwrap().map(|stored| stored.status)
 }
@@ -91,7 +91,7 @@ pub(crate) async fn promote_all<B: Backend>(backend: &B) -> Due {
     store.promote(&Promote { shards, limit: ALL }).await.unwrap()
 }
 
-/// How long until the next waiting row is due, when none is now.
+/// The time until the next waiting row is due; none is due now.
 pub(crate) async fn next_wait<B: Backend>(backend: &B) -> Duration {
     let due = promote_all(backend).await;
     assert!(due.rows.is_empty(), "{:?}", due.rows);
@@ -176,7 +176,7 @@ impl Owner {
         Lease { owner: self.id.clone(), length: LEASE, wants: u16::MAX }
     }
 
-    /// What it is entered with, on tables in their default mode.
+    /// The join of this owner, on tables in their default mode.
     pub(crate) fn entry(&self) -> Join {
         Join { lease: self.lease(), mode: DeliveryMode::default() }
     }

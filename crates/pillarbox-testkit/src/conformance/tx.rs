@@ -176,7 +176,7 @@ macro_rules! tx_conformance {
     };
 }
 
-/// What the cases emit where a typed event is meant.
+/// A typed event.
 #[derive(Debug, Serialize, Deserialize, pillarbox::Event)]
 #[event("order.placed", version = 3, aggregate = "order")]
 pub(crate) struct OrderPlaced {
@@ -205,7 +205,7 @@ pub(crate) async fn has_event<B: Backend>(backend: &B, id: &EventId) -> bool {
     backend.store().event(id).await.unwrap().is_some()
 }
 
-/// How many events wait.
+/// The number of new events.
 pub(crate) async fn events<B: Backend>(backend: &B) -> u64 {
     backend.store().stats().await.unwrap().new
 }
@@ -234,7 +234,7 @@ pub(crate) async fn assert_usable<B: Backend>(backend: &B) {
     }
 }
 
-/// Far from the orders of the cases.
+/// An order number that no case uses.
 const FAR: i64 = 900_000;
 
 async fn commit<B: Backend>(backend: &B, mut tx: OutboxTx<B::Open>, order: i64) {

@@ -81,7 +81,7 @@ pub(crate) async fn an_error_that_cannot_be_shown_is_retried(db: &TestDatabase) 
     handle.stop().await.unwrap();
 }
 
-/// The attempt is cut off and counts.
+/// The attempt is stopped, and counts.
 pub(crate) async fn a_listener_that_takes_too_long_is_retried(db: &TestDatabase) {
     let (sender, mut received) = mpsc::unbounded_channel();
     let listeners = Listeners::new().fallback(move |_: Envelope, cx: Cx| {
@@ -118,7 +118,7 @@ pub(crate) async fn an_event_without_a_listener_is_dead_at_once(db: &TestDatabas
     handle.stop().await.unwrap();
 }
 
-/// Never a loop.
+/// The event is not retried.
 pub(crate) async fn a_payload_that_does_not_decode_is_dead_with_its_cause(db: &TestDatabase) {
     let handle = relay(db, step_listener()).spawn().await.unwrap();
 
@@ -131,7 +131,7 @@ pub(crate) async fn a_payload_that_does_not_decode_is_dead_with_its_cause(db: &T
     handle.stop().await.unwrap();
 }
 
-/// It says which versions met.
+/// The error has both versions.
 pub(crate) async fn a_version_nobody_reads_is_dead_with_its_cause(db: &TestDatabase) {
     let handle = relay(db, step_listener()).spawn().await.unwrap();
 
@@ -143,7 +143,7 @@ pub(crate) async fn a_version_nobody_reads_is_dead_with_its_cause(db: &TestDatab
     handle.stop().await.unwrap();
 }
 
-/// However often it is put off.
+/// Any number of deferrals leaves the attempts unchanged.
 pub(crate) async fn a_deferral_counts_no_attempt(db: &TestDatabase) {
     let (sender, mut received) = mpsc::unbounded_channel();
     let calls = Arc::new(AtomicU32::new(0));

@@ -39,7 +39,7 @@ pub(crate) async fn a_lost_answer_to_a_claim_strands_no_event(db: &TestDatabase)
     handle.stop().await.unwrap();
 }
 
-/// Repeated, it applies to nothing: written before, and nothing may overtake because of that.
+/// The repeated settle changes nothing, and no event overtakes another because of it.
 pub(crate) async fn a_lost_answer_to_a_settle_keeps_the_order(db: &TestDatabase, claim: ClaimMode) {
     let store = FaultyStore::new(db.store());
     for _ in 0..4 {
@@ -81,7 +81,7 @@ pub(crate) async fn a_refused_verdict_does_not_block_the_others(
     assert!(received.try_recv().is_err(), "none comes twice");
 }
 
-/// Wherever the driver panics, the relay goes on.
+/// The relay goes on wherever the driver panics.
 pub(crate) async fn a_panicking_store_is_called_again(db: &TestDatabase, claim: ClaimMode) {
     let store = FaultyStore::new(db.store());
     let (listeners, mut received) = Script::default().listeners();

@@ -40,7 +40,7 @@ pub(crate) async fn an_event_without_a_key_is_delivered_without_a_read(db: &Test
     handle.stop().await.unwrap();
 }
 
-/// With others that have a key, each comes once, whichever way it takes.
+/// Events with and without a key are delivered once, from the queue or from the table.
 pub(crate) async fn queued_and_polled_events_are_delivered_once(db: &TestDatabase) {
     let (listeners, mut received) = Script::default().listeners();
     let relay = relay(db, listeners);
@@ -65,7 +65,7 @@ pub(crate) async fn queued_and_polled_events_are_delivered_once(db: &TestDatabas
 }
 
 /// The queue holds a thousand; the next events are reported as dropped, go through the table,
-/// and is delivered all the same.
+/// and are delivered as well.
 pub(crate) async fn a_full_queue_loses_no_event(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let probe = Probe::new();
@@ -98,7 +98,7 @@ fn lasting() -> RelaySettings {
     RelaySettings { lease: 2 * WAIT_TIMEOUT, delivery_timeout: WAIT_TIMEOUT, ..quick() }
 }
 
-/// With one worker: both wait for it, and it takes two from memory for each of the table.
+/// One worker takes two events from the queue for each one from the table.
 pub(crate) async fn two_of_three_deliveries_come_from_the_queue_during_a_backlog(
     db: &TestDatabase,
 ) {
@@ -205,7 +205,7 @@ pub(crate) async fn a_stopped_relay_leaves_ordinary_rows(db: &TestDatabase) {
     second.stop().await.unwrap();
 }
 
-/// Its row is leased for an hour to the relay that stops: only who gives it back lets another have it.
+/// The row is leased for an hour to the stopping relay: another can deliver it only after a release.
 pub(crate) async fn an_event_committed_during_a_stop_is_handed_over(
     db: &TestDatabase,
     claim: ClaimMode,

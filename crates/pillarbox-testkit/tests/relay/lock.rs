@@ -10,7 +10,7 @@ use crate::fixture::{TestDatabase, free, keyed, next, relay, wait_for};
 use crate::rows::{Gate, by_rows, patient};
 use crate::telemetry::soon;
 
-/// How many events there are; as many are delivered at a time.
+/// The number of events; all of them are delivered at a time.
 const MANY: usize = 16;
 
 fn events() -> Vec<Envelope> {
@@ -43,7 +43,7 @@ pub(crate) async fn a_locked_row_does_not_block_settles_of_queued_events(db: &Te
     settle_around_a_lock(db, ClaimMode::Shards, Path::Memory, 0).await;
 }
 
-/// Its key goes on after a success: what follows does not depend on the row.
+/// After a success the key goes on: the next event does not depend on the row.
 pub(crate) async fn a_locked_row_does_not_block_the_next_of_its_key(db: &TestDatabase) {
     settle_around_a_lock(db, ClaimMode::Shards, Path::Table, 8).await;
 }
@@ -127,7 +127,7 @@ pub(crate) async fn a_locked_row_does_not_block_renewals(db: &TestDatabase) {
     handle.stop().await.unwrap();
 }
 
-/// How long the lease of a row still runs.
+/// The remaining time of a row's lease.
 pub(crate) async fn due_in(db: &TestDatabase, id: &EventId) -> Duration {
     let store = db.store();
     let StoredEvent { shard, seq, .. } = store.event(id).await.unwrap().unwrap();

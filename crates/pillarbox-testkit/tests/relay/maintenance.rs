@@ -1,4 +1,4 @@
-//! What a relay deletes and counts.
+//! Purges and gauges of a relay.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::fixture::{
 };
 use crate::telemetry::soon;
 
-/// So short that a test need not wait for it.
+/// So short that no test has to wait for it.
 const MOMENT: Duration = Duration::from_millis(1);
 const AGES: Duration = Duration::from_secs(86_400);
 
@@ -26,7 +26,7 @@ fn purging() -> RelaySettings {
     RelaySettings { purge_every: Duration::from_millis(20), ..quick() }
 }
 
-/// And dead letters stay, whose retention is longer.
+/// Dead letters stay: their retention is longer.
 pub(crate) async fn a_relay_purges_what_is_past_its_own_retention(db: &TestDatabase) {
     let probe = Probe::new();
     let (listeners, mut received) = Script::default().fail(2, ALWAYS).listeners();
@@ -46,7 +46,7 @@ pub(crate) async fn a_relay_purges_what_is_past_its_own_retention(db: &TestDatab
     assert!(db.store().event(&ids[1]).await.unwrap().is_some(), "kept for 30 days");
 }
 
-/// The kinds have nothing to do with each other.
+/// Each kind has a retention of its own.
 pub(crate) async fn dead_letters_and_their_trail_have_retentions_of_their_own(db: &TestDatabase) {
     let probe = Probe::new();
     let (listeners, mut received) = Script::default().fail(1, ALWAYS).fail(3, ALWAYS).listeners();
@@ -67,7 +67,7 @@ pub(crate) async fn dead_letters_and_their_trail_have_retentions_of_their_own(db
     assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Purged { kind: "done", .. })), 0);
 }
 
-/// Whatever the others would delete.
+/// Other relays do not purge, whatever their retention.
 pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(db: &TestDatabase, claim: ClaimMode) {
     let id = deliver(db, 1, claim).await.swap_remove(0);
     let (store, other) = (db.store(), OwnerId::generate());
@@ -92,7 +92,7 @@ pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(db: &TestDatabase,
     handle.stop().await.unwrap();
 }
 
-/// As many batches as it needs.
+/// The purge runs until nothing old is left.
 pub(crate) async fn a_purge_goes_batch_by_batch_to_its_end(db: &TestDatabase) {
     let ids = deliver(db, 25, ClaimMode::Shards).await;
     let (probe, clock, store) = (Probe::new(), ManualClock::new(), db.store());
@@ -113,7 +113,7 @@ pub(crate) async fn a_purge_goes_batch_by_batch_to_its_end(db: &TestDatabase) {
     assert_eq!(store.breakdown().await.unwrap().done, 0);
 }
 
-/// So many events, delivered and marked done by a relay that has gone.
+/// Delivers this many events with a relay that stops afterwards.
 async fn deliver(db: &TestDatabase, events: i64, claim: ClaimMode) -> Vec<EventId> {
     let (listeners, mut received) = Script::default().listeners();
     let relay = relay(db, listeners).settings(RelaySettings { claim, ..quick() });
@@ -125,7 +125,7 @@ async fn deliver(db: &TestDatabase, events: i64, claim: ClaimMode) -> Vec<EventI
     ids
 }
 
-/// In every state, where another program delivers.
+/// Where another program delivers, events of every status are purged.
 pub(crate) async fn without_a_relay_maintenance_purges_by_age_alone(db: &TestDatabase) {
     let store = db.store();
     let outbox = Outbox::new().prefix(store.prefix());
@@ -212,7 +212,7 @@ pub(crate) async fn gauges_report_the_events_waiting_for_a_worker(db: &TestDatab
     handle.stop().await.unwrap();
 }
 
-/// Before anything starts.
+/// The relay does not start.
 pub(crate) async fn retentions_that_keep_nothing_are_refused(db: &TestDatabase) {
     let settings = RelaySettings { retention_dead: Duration::ZERO, ..quick() };
 

@@ -26,7 +26,7 @@ pub(crate) async fn events_of_a_key_come_in_order_through_retries(db: &TestDatab
     handle.stop().await.unwrap();
 }
 
-/// Neither other keys nor events without one.
+/// Neither other keys nor events without a key wait.
 pub(crate) async fn a_failing_key_does_not_block_the_others(db: &TestDatabase, claim: ClaimMode) {
     let (listeners, mut received) = Script::default().fail(1, ALWAYS).listeners();
     let settings = RelaySettings { claim, max_attempts: NonZeroU32::MAX, ..quick() };
@@ -45,7 +45,7 @@ pub(crate) async fn a_failing_key_does_not_block_the_others(db: &TestDatabase, c
     handle.stop().await.unwrap();
 }
 
-/// Visible while it waits, in order when it goes on.
+/// The held event is counted while it waits; its key goes on in order.
 pub(crate) async fn a_held_key_waits_for_a_replay_and_goes_on_in_order(
     db: &TestDatabase,
     claim: ClaimMode,
@@ -84,7 +84,7 @@ pub(crate) async fn a_skipped_event_unblocks_its_key(db: &TestDatabase) {
     handle.stop().await.unwrap();
 }
 
-/// Far more rows wait in front of it than one page holds.
+/// More rows wait before it than one page holds.
 pub(crate) async fn many_waiting_keys_do_not_hide_a_new_one(db: &TestDatabase) {
     let (listeners, mut received) = Script::default().listeners();
     let hour = Duration::from_secs(3600);

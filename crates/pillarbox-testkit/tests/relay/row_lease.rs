@@ -1,4 +1,4 @@
-//! Leases on rows: renewed while in hand, given back at a stop, and fenced when they are lost.
+//! Leases on rows: renewed during a delivery, released at a stop, and fenced when they are lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ async fn settle(store: &dyn Store, owner: OwnerId, row: RowLease, verdict: Verdi
     store.settle_rows(&SettleRows { owner, verdicts }).await.unwrap()
 }
 
-/// One that was counted before would be begun alone; a stop comes first, and it is not kept.
+/// An event that was counted before would start alone; the stop comes first and releases it.
 pub(crate) async fn a_stop_gives_back_an_event_whose_start_is_being_counted(db: &TestDatabase) {
     db.commit(&Outbox::new(), vec![free(1)]).await;
     let dead = ManualClaimer::new(db).await;
@@ -101,7 +101,7 @@ pub(crate) async fn a_stop_gives_back_an_event_whose_start_is_being_counted(db: 
     assert!(again[0].lapsed, "it was counted");
 }
 
-/// As after a kill: the row is another's, and the first one's verdict comes too late.
+/// As after a kill: another relay claims the row, and the first verdict is fenced.
 pub(crate) async fn a_lapsed_lease_is_claimed_and_its_verdict_is_fenced(db: &TestDatabase) {
     let ids = db.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
     let gone = ManualClaimer::new(db).await;
@@ -119,7 +119,7 @@ pub(crate) async fn a_lapsed_lease_is_claimed_and_its_verdict_is_fenced(db: &Tes
     handle.stop().await.unwrap();
 }
 
-/// A row that is in someone's hands is nobody else's.
+/// A leased row is not claimed by another relay.
 pub(crate) async fn a_living_lease_is_left_alone(db: &TestDatabase) {
     db.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
     let claimed = ManualClaimer::new(db).await.claim(Duration::from_secs(3600)).await;
@@ -134,7 +134,7 @@ pub(crate) async fn a_living_lease_is_left_alone(db: &TestDatabase) {
     assert!(received.try_recv().is_err());
 }
 
-/// Someone else has decided while the listener was at work: what the relay says is not written.
+/// Another owner has settled the row during the delivery: the relay's verdict is not written.
 pub(crate) async fn a_verdict_that_comes_too_late_changes_nothing(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let probe = Probe::new();
@@ -184,7 +184,7 @@ pub(crate) async fn a_lease_is_renewed_while_its_delivery_lasts(db: &TestDatabas
     handle.stop().await.unwrap();
 }
 
-/// While a delivery is still under way, what waited behind it can be had by others.
+/// Events behind a running delivery can be claimed by other relays.
 pub(crate) async fn a_stop_gives_back_events_that_have_not_started(db: &TestDatabase) {
     let ids = db.commit(&Outbox::new(), (1..=5).map(free).collect()).await;
     let (gate, mut starts) = Gate::new();
@@ -207,7 +207,7 @@ pub(crate) async fn a_stop_gives_back_events_that_have_not_started(db: &TestData
     db.event_with(&ids[begun], Status::Done).await;
 }
 
-/// Hot events that wait at a stop are ordinary rows then.
+/// A stop releases the rows of queued events.
 pub(crate) async fn a_stop_gives_queued_events_back(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     // Deliveries start for a moment only, and may take their time.

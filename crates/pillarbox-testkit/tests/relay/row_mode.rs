@@ -1,4 +1,4 @@
-//! One way to claim rows for all relays of the tables.
+//! All relays of the tables share one claim mode.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) async fn the_first_relay_sets_the_mode(db: &TestDatabase) {
     one.stop().await.unwrap();
 }
 
-/// Whichever came first, while it lives and when it has left.
+/// The first mode stays, while its relay is alive and after it has left.
 pub(crate) async fn two_modes_never_meet(db: &TestDatabase) {
     let (listeners, mut received) = Script::default().listeners();
     let shards = relay(db, listeners).spawn().await.unwrap();
@@ -66,7 +66,7 @@ pub(crate) async fn two_modes_never_meet(db: &TestDatabase) {
     assert_eq!(mode(db).await, ROWS);
 }
 
-/// It says what to do instead.
+/// The error says what to do instead.
 pub(crate) async fn no_relay_starts_in_claim_mode_none(db: &TestDatabase) {
     let none = RelaySettings { claim: ClaimMode::None, ..quick() };
 
@@ -113,7 +113,7 @@ pub(crate) async fn a_newcomer_is_given_shards(db: &TestDatabase) {
     second.stop().await.unwrap();
 }
 
-/// What one way of claiming has left, the other delivers.
+/// One claim mode delivers the events that the other has left.
 pub(crate) async fn events_are_delivered_after_the_mode_was_changed(db: &TestDatabase) {
     let (listeners, mut received) = Script::default().listeners();
     let shards = relay(db, listeners).spawn().await.unwrap();

@@ -115,7 +115,7 @@ pub(crate) async fn competing_relays_deliver_once_and_in_order(db: &TestDatabase
     assert_eq!(all, (0..500).collect::<Vec<_>>());
 }
 
-/// What waits in front of a busy worker is left to a relay that has time.
+/// Events that wait for a busy worker are left to another relay.
 pub(crate) async fn a_slow_listener_keeps_nothing_from_other_relays(db: &TestDatabase) {
     db.commit(&Outbox::new(), (0..20).map(free).collect()).await;
     let (gate, mut starts) = Gate::new();
@@ -136,7 +136,7 @@ pub(crate) async fn a_slow_listener_keeps_nothing_from_other_relays(db: &TestDat
     quick.stop().await.unwrap();
 }
 
-/// A claim that came back full is followed by the next: there may be more.
+/// A full claim is followed by the next one at once.
 pub(crate) async fn a_backlog_drains_after_one_poll(db: &TestDatabase) {
     db.commit(&Outbox::new(), (0..300).map(free).collect()).await;
     let (listeners, mut received) = Script::default().listeners();
@@ -149,7 +149,7 @@ pub(crate) async fn a_backlog_drains_after_one_poll(db: &TestDatabase) {
     assert_eq!(numbers, (0..300).collect::<Vec<_>>());
 }
 
-/// One wake is enough for a whole queue: a key that goes on is looked at again by itself.
+/// One wake is enough for the whole backlog of a key.
 pub(crate) async fn a_queue_drains_after_one_wake(db: &TestDatabase) {
     let script = Script::default().fail(3, 2).fail(1003, 2);
     let (listeners, mut received) = script.listeners();
@@ -166,7 +166,7 @@ pub(crate) async fn a_queue_drains_after_one_wake(db: &TestDatabase) {
     handle.stop().await.unwrap();
 }
 
-/// Events without a key come from memory, also after a failure; those with one never do.
+/// Events without a key come from the local queue; those with a key never do.
 pub(crate) async fn only_events_without_a_key_use_the_local_queue(db: &TestDatabase) {
     let probe = Probe::new();
     let (listeners, mut received) = Script::default().fail(2, 2).listeners();
@@ -192,7 +192,7 @@ fn rows_claimed(relay_event: &RelayEvent<'_>) -> usize {
     if let RelayEvent::Read { rows } = relay_event { *rows } else { 0 }
 }
 
-/// Two events of a key at once, where their order does not matter.
+/// Without order, two events of a key are delivered at once.
 pub(crate) async fn in_any_order_a_key_is_delivered_side_by_side(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let settings = RelaySettings { order: Order::None, ..patient() };

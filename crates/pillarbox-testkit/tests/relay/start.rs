@@ -63,7 +63,7 @@ pub(crate) async fn a_commit_wakes_the_relay(db: &TestDatabase, claim: ClaimMode
     handle.stop().await.unwrap();
 }
 
-/// As when another process writes.
+/// As after a commit in another process.
 pub(crate) async fn without_a_wake_the_poll_finds_the_event(db: &TestDatabase) {
     let (listeners, mut received) = Script::default().listeners();
     let handle = relay(db, listeners).spawn().await.unwrap();
@@ -122,7 +122,7 @@ pub(crate) async fn a_retention_of_zero_deletes_at_the_settle(db: &TestDatabase)
     assert!(db.store().event(&ids[0]).await.unwrap().is_none());
 }
 
-/// Others overtake it meanwhile.
+/// Other events are delivered meanwhile.
 pub(crate) async fn a_delayed_event_waits_for_its_time(db: &TestDatabase) {
     let (listeners, mut received) = Script::default().listeners();
     let relay = relay(db, listeners);
@@ -161,7 +161,7 @@ pub(crate) async fn the_listener_has_the_context_of_the_emit(db: &TestDatabase) 
     handle.stop().await.unwrap();
 }
 
-/// Before anything starts.
+/// The relay does not start.
 pub(crate) async fn contradicting_settings_are_refused(db: &TestDatabase) {
     let settings = RelaySettings { lease: Duration::from_secs(1), ..quick() };
 

@@ -94,7 +94,7 @@ pub(crate) async fn a_lease_that_is_renewed_too_late_goes_on_at_once(db: &TestDa
     handle.stop().await.unwrap();
 }
 
-/// As after a kill: its rows are delivered by the next.
+/// As after a kill: the next relay delivers its events.
 pub(crate) async fn a_lapsed_owners_events_are_taken_over(db: &TestDatabase) {
     let store = db.store();
     let gone = OwnerId::generate();

@@ -57,7 +57,7 @@ pub async fn verdicts_without_a_failure_are_not_audited<B: Backend>(backend: &B)
     }
 }
 
-/// Of a batch, those that failed are noted, each with its own cause.
+/// The failures of a batch are audited, each with its own error.
 pub async fn only_the_failures_of_a_mixed_batch_are_audited<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..30).map(|n| keyed(&n.to_string()))).await;
     let owner = Owner::of_all(backend).await;
@@ -196,7 +196,7 @@ pub async fn attempts_count_anew_after_a_replay<B: Backend>(backend: &B) {
     assert_eq!(attempts, [1, 1, 1], "given up, replayed, failed");
 }
 
-/// Of a trail without end, the newest entries are given.
+/// Of a long trail the newest entries are returned.
 pub async fn a_long_trail_gives_its_newest_entries<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;

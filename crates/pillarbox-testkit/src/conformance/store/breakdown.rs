@@ -118,7 +118,7 @@ pub async fn types_are_compared_byte_for_byte<B: Backend>(backend: &B) {
     assert!(types.iter().all(|it| it.new == 1 && kinds.contains(&&*it.event_type)));
 }
 
-/// Of very many types, those with most events are named.
+/// Of very many types, the ones with the most events are reported.
 pub async fn the_largest_types_are_named<B: Backend>(backend: &B) {
     let kinds = (0..MAX_TYPES + 20).map(|n| format!("type.{n:03}"));
     let twice = (0..30).map(|n| format!("type.{:03}", MAX_TYPES + 19 - n));

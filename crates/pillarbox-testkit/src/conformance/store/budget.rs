@@ -29,7 +29,7 @@ pub async fn an_oversized_text_stays_in_the_database<B: Backend>(backend: &B) {
     is_refused(backend, ["plain", "random"], "payload has ", OVERSIZED, MAX_PAYLOAD).await;
 }
 
-/// Bytes beyond the limit come as a row that is no event.
+/// Bytes beyond the limit are read as an invalid row.
 pub async fn oversized_bytes_stay_in_the_database<B: Backend>(backend: &B) {
     if lacks(backend, Need::Tables) {
         return;
@@ -81,7 +81,7 @@ pub async fn a_read_keeps_within_its_budget<B: Backend>(backend: &B) {
     }
 }
 
-/// What the reader has is skipped, so that each read brings the next rows.
+/// A read starts above the rows that the reader has.
 pub async fn a_read_goes_on_where_the_budget_ended<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..10).map(|_| of_size("k", MAX_PAYLOAD))).await;
     let (mut seen, mut came) = (BTreeSet::new(), Vec::new());
@@ -176,7 +176,7 @@ pub async fn a_read_of_keys_keeps_within_its_budget<B: Backend>(backend: &B) {
     assert_eq!(came("c"), [true, false, false, false]);
 }
 
-/// What is beyond the budget is leased and comes without content; given back, it is claimed again.
+/// Rows beyond the budget are leased without content; after a release they are claimed again.
 pub async fn a_claim_keeps_within_its_budget<B: Backend>(backend: &B) {
     let text = "x".repeat(MAX_PAYLOAD - 2);
     let ids = emit(backend, (0..9).map(|_| Envelope::json("large.one", &text).unwrap())).await;

@@ -20,7 +20,7 @@ use crate::fake::cut;
 const MAX_POLLS: usize = 1000;
 const ROWS: usize = 12;
 
-/// Wherever a settle is dropped, all of its verdicts are written and noted, or none.
+/// A dropped settle has written and audited all of its verdicts, or none.
 pub async fn a_dropped_settle_applies_all_or_nothing<B: Backend>(backend: &B, claim: ClaimMode) {
     let kinds = [Verdict::Done, Verdict::Delete, retry(HOUR), dead()];
     for polls in 0..MAX_POLLS {
@@ -51,7 +51,7 @@ pub async fn a_dropped_settle_applies_all_or_nothing<B: Backend>(backend: &B, cl
     panic!("a settle did not end within {MAX_POLLS} polls");
 }
 
-/// Wherever a take is dropped, it has taken all that it would have, or nothing.
+/// A dropped acquire has acquired all of its shards, or none.
 pub async fn a_dropped_acquire_takes_all_shards_or_none<B: Backend>(backend: &B) {
     let all = shards(&*backend.store()).await.len();
     let most = u16::try_from(all.div_ceil(2)).unwrap();
@@ -141,7 +141,7 @@ pub async fn a_dropped_leave_is_whole<B: Backend>(backend: &B) {
     panic!("a leave did not end within {MAX_POLLS} polls");
 }
 
-/// Wherever a claim is dropped, either all of its rows are leased or none.
+/// A dropped claim has leased all of its rows, or none.
 pub async fn a_dropped_claim_leases_all_or_nothing<B: Backend>(backend: &B) {
     for polls in 0..MAX_POLLS {
         emit(backend, (0..ROWS).map(|_| free())).await;
@@ -186,7 +186,7 @@ pub async fn a_dropped_renewal_loses_no_lease<B: Backend>(backend: &B) {
     panic!("a renewal did not end within {MAX_POLLS} polls");
 }
 
-/// Wherever a release is dropped, either all of its rows are free or none.
+/// A dropped release has freed all of its rows, or none.
 pub async fn a_dropped_release_frees_all_or_nothing<B: Backend>(backend: &B) {
     for polls in 0..MAX_POLLS {
         emit(backend, (0..ROWS).map(|_| free())).await;
@@ -207,7 +207,7 @@ pub async fn a_dropped_release_frees_all_or_nothing<B: Backend>(backend: &B) {
     panic!("a release did not end within {MAX_POLLS} polls");
 }
 
-/// Wherever an operation is dropped, it was done to all and noted, or to none.
+/// A dropped operation has changed and audited all of its events, or none.
 pub async fn a_dropped_operation_is_done_to_all_or_none<B: Backend>(backend: &B) {
     for polls in 0..MAX_POLLS {
         let ids = given_up(backend).await;
@@ -235,7 +235,7 @@ async fn tokens<B: Backend>(backend: &B) -> HashSet<Token> {
     read_all(backend).await.iter().map(|row| row.token).collect()
 }
 
-/// Someone who has claimed all rows there are.
+/// A claimer of all rows.
 async fn claimed<B: Backend>(backend: &B) -> (Claimer, Vec<Pending>) {
     let claimer = Claimer::new(backend).await;
     let rows = claimer.claim().await;

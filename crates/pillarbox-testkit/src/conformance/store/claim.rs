@@ -67,7 +67,7 @@ pub async fn a_row_that_is_not_due_is_not_claimed<B: Backend>(backend: &B) {
     assert_eq!(ids(&claimer.claim().await), [&id]);
 }
 
-/// Without order a row that waits is nobody's either.
+/// Without order a waiting row is not claimed either.
 pub async fn without_order_a_waiting_row_is_not_claimed<B: Backend>(backend: &B) {
     let id = emit_due(backend, [keyed("a")]).await.remove(0);
     let claimer = Claimer::unordered(backend).await;
@@ -129,7 +129,7 @@ pub async fn a_deferred_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
     assert_eq!((again[0].status, again[0].attempts), (Status::New, 0));
 }
 
-/// What was delivered, given up or held is nobody's to claim, however old it is.
+/// Delivered, dead and held events are not claimed, whatever their age.
 pub async fn final_and_held_events_are_never_claimed<B: Backend>(backend: &B) {
     let events = emit(backend, ["done", "dead", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
@@ -142,7 +142,7 @@ pub async fn final_and_held_events_are_never_claimed<B: Backend>(backend: &B) {
     assert!(Claimer::unordered(backend).await.claim().await.is_empty());
 }
 
-/// Of a key, only the oldest row is to be had.
+/// Only the oldest row of a key is claimed.
 pub async fn only_the_head_of_a_key_is_claimed<B: Backend>(backend: &B) {
     let events = emit(backend, ["a", "a", "b", "a", "b"].map(keyed)).await;
 
@@ -202,7 +202,7 @@ pub async fn rows_without_a_key_do_not_wait<B: Backend>(backend: &B) {
     assert_eq!(Claimer::new(backend).await.claim().await.len(), 5);
 }
 
-/// Without order, every due row is to be had at once, behind whatever it is.
+/// Without order every due row is claimed at once.
 pub async fn without_order_every_due_row_is_claimed<B: Backend>(backend: &B) {
     let first = keyed("a").deliver_after(HOUR);
     let events = emit(backend, [first, keyed("a"), keyed("a"), free()]).await;

@@ -30,7 +30,7 @@ pub async fn every_start_after_a_crash_is_counted<B: Backend>(backend: &B) {
     assert_eq!(status(backend, &ids[0]).await, Some(Status::Done));
 }
 
-/// What was decided since it was read is not counted, and neither is nothing.
+/// A row settled since its read is not counted; an empty call is no error.
 pub async fn a_row_settled_since_is_not_counted<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let lease = RowLease::from(row(&read_all(backend).await, &id));
@@ -78,7 +78,7 @@ pub async fn a_verdict_and_a_replay_start_from_nothing<B: Backend>(backend: &B) 
     assert_eq!(suspect().await, Some(1));
 }
 
-/// What was counted often enough is left as it is, beside what was not.
+/// A row counted often enough is not counted again, unlike the others of its call.
 pub async fn a_start_that_was_counted_is_not_counted_again<B: Backend>(backend: &B) {
     let ids = emit(backend, [free(), free()]).await;
     let rows = read_all(backend).await;

@@ -144,7 +144,7 @@ pub async fn a_due_row_is_not_postponed<B: Backend>(backend: &B) {
     }
 }
 
-/// Of many, those that are early are postponed and counted.
+/// Of many rows, the early ones are postponed and counted.
 pub async fn a_postponement_counts_its_rows<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..1000).map(|_| free())).await;
     for id in ids.iter().step_by(200) {
@@ -227,7 +227,7 @@ pub async fn a_claimer_postpones_an_early_row<B: Backend>(backend: &B) {
     assert_eq!(again[0].token, Token(claimed[0].token.0 + 2), "a postponement and a claim");
 }
 
-/// Without order it is the same, and what is behind an early row is had with it.
+/// Without order an early row is claimed too, with the rows behind it.
 pub async fn without_order_an_early_row_is_claimed_too<B: Backend>(backend: &B) {
     let id = early(backend).await;
     let next = emit_one(backend, keyed("a")).await;

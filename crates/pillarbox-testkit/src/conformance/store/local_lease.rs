@@ -71,7 +71,7 @@ pub async fn an_event_with_a_key_knows_whether_it_is_next<B: Backend>(backend: &
     assert_eq!(is_next(third[0]), Some(false), "behind one that waits for its time");
 }
 
-/// What is done, given up or taken back is before nobody; what is held is.
+/// Final and rolled back events precede no other; held ones do.
 pub async fn only_pending_and_held_events_precede_another<B: Backend>(backend: &B) {
     let (owner, relay) = (OwnerId::generate(), Owner::of_all(backend).await);
     let hot = LocalLease { owner: &owner, length: HOUR, keyed: true };

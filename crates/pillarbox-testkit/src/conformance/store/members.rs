@@ -35,7 +35,7 @@ pub async fn an_owner_that_wants_no_shards_is_not_a_member<B: Backend>(backend: 
     assert_eq!(owners(&*backend.store()).await, [""; 0]);
 }
 
-/// What an owner wants is what its last renewal says.
+/// The last renewal sets how many shards an owner wants.
 pub async fn a_renewal_changes_the_wanted_shards<B: Backend>(backend: &B) {
     let owner = entered(backend, 1).await;
 

@@ -203,7 +203,7 @@ pub async fn a_discarded_event_frees_its_key_and_its_id<B: Backend>(backend: &B)
     assert_eq!(status(backend, &again).await, Some(Status::New));
 }
 
-/// Of many events, the answer names exactly those it was done to.
+/// The answer lists exactly the changed events.
 pub async fn an_operation_returns_the_changed_events<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..50).map(|n| keyed(&n.to_string()))).await;
     let owner = Owner::of_all(backend).await;
@@ -242,7 +242,7 @@ pub async fn an_event_is_found_by_its_seq<B: Backend>(backend: &B) {
     }
 }
 
-/// What is given up and not in the state for it has matched; anything else has not.
+/// A dead event in the wrong status counts as matched; any other event does not.
 pub async fn unchanged_events_are_counted<B: Backend>(backend: &B) {
     let dead_one = given_up(backend, dead()).await;
     let new_one = emit_one(backend, keyed("b")).await;

@@ -14,7 +14,7 @@ use crate::conformance::owner::{
 };
 use crate::run::lacks;
 
-/// Where nothing waits there is nothing to promote, now or later.
+/// Without waiting rows there is nothing to promote, now or later.
 pub async fn nothing_is_due_where_nothing_waits<B: Backend>(backend: &B) {
     let ids = emit(backend, ["new", "done", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
@@ -57,7 +57,7 @@ pub async fn a_row_is_promoted_once<B: Backend>(backend: &B) {
     assert_eq!(read_all(backend).await.len(), 1);
 }
 
-/// What is not due stays, and says when it will be.
+/// A row that is not due stays, and the answer has the time until it is due.
 pub async fn a_row_that_is_not_due_keeps_waiting<B: Backend>(backend: &B) {
     let ids = emit(backend, [4, 9, 6].map(|hours| late("a", hours))).await;
     let due = promote_all(backend).await;
@@ -129,7 +129,7 @@ pub async fn only_the_shards_asked_for_are_promoted<B: Backend>(backend: &B) {
     }
 }
 
-/// As many as a relay may have waiting go in a few calls, each once.
+/// Many waiting rows are promoted in a few calls, each once.
 pub async fn many_rows_are_promoted_page_by_page<B: Backend>(backend: &B) {
     let ids = emit_due(backend, (0..1500).map(|n| keyed(&(n % 300).to_string()))).await;
     let all = shards(&*backend.store()).await;

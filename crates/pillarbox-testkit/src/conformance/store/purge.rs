@@ -56,7 +56,7 @@ pub async fn no_more_goes_than_the_limit<B: Backend>(backend: &B) {
     assert_eq!(purge(backend, Purge::done(HOUR).limit(2)).await, 0);
 }
 
-/// However old it is: what waits or holds its key stays.
+/// Waiting and held events stay, whatever their age.
 pub async fn waiting_and_held_rows_never_go<B: Backend>(backend: &B) {
     let new = emit(backend, [free()]).await;
     let ids = old(backend, &[retry(HOUR), held()]).await;

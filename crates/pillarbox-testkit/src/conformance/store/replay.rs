@@ -20,7 +20,7 @@ pub async fn a_held_event_becomes_new<B: Backend>(backend: &B) {
     becomes_new(backend, held()).await;
 }
 
-/// What was delivered, what waits and what does not exist is left alone.
+/// Delivered, waiting and unknown events are left alone.
 pub async fn an_event_that_is_not_dead_is_not_replayed<B: Backend>(backend: &B) {
     let ids = emit(backend, ["new", "done", "retry", "dead"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;

@@ -14,7 +14,7 @@ use crate::conformance::owner::{
 };
 use crate::conformance::tx::begin;
 
-/// Where a relay may come, what it has not delivered is not purged.
+/// Where relays deliver, undelivered events are not purged.
 pub async fn any_is_refused_where_someone_delivers<B: Backend>(backend: &B) {
     let id = emit_one(backend, free()).await;
     backend.age(&id, HOUR * 2).await;
@@ -28,7 +28,7 @@ pub async fn any_is_refused_where_someone_delivers<B: Backend>(backend: &B) {
     }
 }
 
-/// Where nobody delivers, old events go in whatever state they are, and young ones stay.
+/// In claim mode none, old events of every status are purged, and young ones stay.
 pub async fn any_takes_old_events_in_every_state<B: Backend>(backend: &B) {
     let old = emit(backend, ["new", "done", "retry", "dead", "held", "leased"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;

@@ -76,7 +76,7 @@ pub async fn an_old_token_is_not_renewed<B: Backend>(backend: &B) {
     assert_eq!(claimer.renew(&new, HOUR).await, seqs(&new));
 }
 
-/// Of many, those are renewed that are still there; the answer names them.
+/// A renewal renews the leases that still exist, and returns them.
 pub async fn a_renewal_returns_the_renewed_rows<B: Backend>(backend: &B) {
     emit(backend, (0..5).map(|_| free())).await;
     let claimer = Claimer::new(backend).await;
@@ -125,7 +125,7 @@ pub async fn a_row_is_released_once<B: Backend>(backend: &B) {
     assert_eq!(claimer.release(&rows).await, 0);
 }
 
-/// Nobody gives back what another holds, nor under another token.
+/// A release needs the owner and the token of the lease.
 pub async fn a_row_is_released_by_its_owner_only<B: Backend>(backend: &B) {
     emit_one(backend, keyed("a")).await;
     let (holder, stranger) = (Claimer::new(backend).await, Claimer::new(backend).await);

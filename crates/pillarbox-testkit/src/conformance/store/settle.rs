@@ -192,7 +192,7 @@ pub async fn a_long_error_is_truncated<B: Backend>(backend: &B) {
     assert_eq!(kept, "ß🦀".repeat(MAX_ERROR_TEXT / 2));
 }
 
-/// Whatever the verdict, the token grows by one.
+/// Every verdict increments the token.
 pub async fn every_verdict_moves_the_token<B: Backend>(backend: &B) {
     let defer = Verdict::Defer { delay: Duration::ZERO, error: ErrorText::new("later") };
     for verdict in [Verdict::Done, retry(HOUR), defer, dead(), held()] {

@@ -56,7 +56,7 @@ pub async fn live_owners_and_their_shards_are_counted<B: Backend>(backend: &B) {
     assert_eq!((stats.owners, stats.owned_shards), (1, 0));
 }
 
-/// What could be delivered now: due, leased to no owner, and behind nothing that waits.
+/// Counts the events that can be delivered now: due, not leased, and behind no waiting event.
 pub async fn due_events_are_counted<B: Backend>(backend: &B) {
     let store = backend.store();
     let all = shards(&*store).await;
@@ -73,7 +73,7 @@ pub async fn due_events_are_counted<B: Backend>(backend: &B) {
     assert_eq!(store.count_due(&[]).await.unwrap(), 0);
 }
 
-/// What waited and is due counts, though nobody has promoted it; so does it when somebody has.
+/// A waiting row that became due counts, before and after its promotion.
 pub async fn rows_that_became_due_are_counted<B: Backend>(backend: &B) {
     let store = backend.store();
     let all = shards(&*store).await;

@@ -146,7 +146,7 @@ pub async fn a_closure_that_succeeds_commits<B: Backend>(backend: &B) {
     assert!(backend.has_order(7).await && has_event(backend, &id).await);
 }
 
-/// What one open transaction holds back does not keep another from committing.
+/// An open transaction does not keep another from committing.
 pub async fn two_transactions_do_not_disturb_each_other<B: Backend>(backend: &B) {
     if lacks(backend, Need::ConcurrentWriters) {
         return;

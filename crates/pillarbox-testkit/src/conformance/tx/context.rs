@@ -26,7 +26,7 @@ pub async fn the_context_lands_in_tenant_and_headers<B: Backend>(backend: &B) {
     }
 }
 
-/// What the event says itself wins.
+/// The event's own context wins.
 pub async fn an_event_keeps_its_own_context<B: Backend>(backend: &B) {
     let own = envelope(1).tenant("own").unwrap().header("actor", "bot").unwrap();
     let work = async {

@@ -6,7 +6,7 @@ use super::{Counter, assert_usable, begin, envelope, events, placed};
 use crate::backend::{Arrival, Backend, Need, OwnTx};
 use crate::run::lacks;
 
-/// What ends a transaction, and whether that commits what it did.
+/// A way to end a transaction, and whether it commits.
 const ENDS: [(&str, bool); 4] =
     [("rollback", false), ("commit", true), ("rollback; begin", false), ("commit; begin", true)];
 

@@ -7,7 +7,7 @@ use pillarbox::{Envelope, Error, ErrorKind, EventId, Hook, Outbox, Result};
 use super::{Counter, assert_nothing, begin, envelope, events, has_event, placed};
 use crate::backend::{Backend, OwnTx};
 
-/// What `before_write` returns is what is written.
+/// The events that `before_write` returns are written.
 pub async fn before_write_may_change_events<B: Backend>(backend: &B) {
     let outbox =
         Outbox::new().hook(Change(|envelope| envelope.header("service", "shop").map(Some)));
@@ -210,7 +210,7 @@ impl Hook for Change {
     }
 }
 
-/// What happened, and to which events.
+/// The hooks that ran, with their events.
 type News = (&'static str, Vec<EventId>);
 
 /// Records its calls.

@@ -7,12 +7,12 @@ use super::{assert_usable, begin};
 use crate::backend::{Arrival, Backend, Need};
 use crate::run::lacks;
 
-/// What was never seen may have its effect.
+/// A new arrival may have its effect.
 pub async fn the_first_arrival_may_have_its_effect<B: Backend>(backend: &B) {
     assert_eq!(arrives(backend, &billing(), &arrival("e-1", "{}")).await, Accepted::FirstTime);
 }
 
-/// What was seen with the same payload is a duplicate, every time.
+/// An arrival seen with the same payload is a duplicate, every time.
 pub async fn a_second_arrival_is_a_duplicate<B: Backend>(backend: &B) {
     arrived(backend, &arrival("e-1", "{}")).await;
 
@@ -64,7 +64,7 @@ pub async fn consumers_and_sources_are_independent<B: Backend>(backend: &B) {
     assert_eq!(arrives(backend, &shipping, &arrival("e-1", "{}")).await, Accepted::Duplicate);
 }
 
-/// Of arrivals at the same moment exactly one commits its effect.
+/// Exactly one of several concurrent arrivals commits its effect.
 pub async fn of_many_at_once_one_has_its_effect<B: Backend>(backend: &B) {
     let effect = async |order: i64| {
         let mut tx = begin(backend).await;

@@ -48,7 +48,7 @@ pub async fn a_dropped_savepoint_is_rolled_back<B: Backend>(backend: &B) {
     assert!(backend.has_order(2).await && has_event(backend, &after).await);
 }
 
-/// What an inner savepoint takes back, the outer one does not lose.
+/// A rollback of an inner savepoint does not affect the outer one.
 pub async fn an_inner_rollback_keeps_the_outer_events<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
     let mut outer = tx.savepoint().await.unwrap();
@@ -65,7 +65,7 @@ pub async fn an_inner_rollback_keeps_the_outer_events<B: Backend>(backend: &B) {
     assert!(!backend.has_order(2).await && !has_event(backend, &gone).await);
 }
 
-/// What an inner savepoint keeps, the outer one may still take back.
+/// A rollback of the outer savepoint also undoes a released inner one.
 pub async fn an_outer_rollback_takes_the_inner_events<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
     let first = tx.emit(&placed(1)).await.unwrap().unwrap();
