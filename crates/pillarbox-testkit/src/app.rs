@@ -1,4 +1,4 @@
-//! For tests of an application: an outbox in memory, and a relay that is stepped by hand.
+//! Tests of an application: an outbox in memory, and a relay that the test steps.
 
 mod assert;
 mod listener;
@@ -10,7 +10,7 @@ mod tests;
 
 use pillarbox::{Envelope, Event};
 
-pub use self::listener::{Heard, RecordingListener, Refusal};
+pub use self::listener::{RecordedCall, RecordingListener, Refusal};
 pub use self::outbox::TestOutbox;
 pub use self::relay::TestRelay;
 

@@ -12,13 +12,13 @@ use pillarbox::{
 /// Any error; a fixture's statements fail with it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a backend's `OutboxTx` derefs to.
+/// The target of a backend's `OutboxTx`.
 pub type Connection<B> = <<B as Backend>::Open as OpenTx>::Connection;
 
-/// A database as the suites see it: one place of its own per test, and the tools to disturb it.
+/// A database as the suites see it: one of its own per test, and the tools to disturb it.
 ///
 /// # Contract
-/// - [`open`](Self::open) MUST give a place that no other test sees, migrated, with an empty
+/// - [`open`](Self::open) MUST give a database that no other test sees, migrated, with an empty
 ///   business table of orders. It MUST be possible to hold two transactions open at once; where
 ///   a second writer has to wait, [`Need::ConcurrentWriters`] is lacking.
 /// - [`pool`](Self::pool) MUST have exactly [`POOL`](Self::POOL) connections, and the store
@@ -28,19 +28,19 @@ pub type Connection<B> = <<B as Backend>::Open as OpenTx>::Connection;
 /// - A method whose [`Need`] is lacking is never called.
 #[expect(async_fn_in_trait, reason = "a case runs on one thread, on the runtime of its test")]
 pub trait Backend: Sized + Send + Sync + 'static {
-    /// How many connections the pool of transactions has.
+    /// The number of connections in the pool of transactions.
     const POOL: usize = 2;
 
-    /// What `outbox.begin(backend.pool())` opens.
+    /// The type of transaction that `outbox.begin(backend.pool())` opens.
     type Open: OpenTx + 'static;
 
     /// A transaction that the caller began without the outbox.
     type Own: OwnTx;
 
-    /// Opens the place of a test.
+    /// Opens the database of a test.
     async fn open(test: &str) -> Result<Self, Missing>;
 
-    /// Removes the place; only called after a success, so that a failure can be looked at.
+    /// Removes the database. Only called after a success, so that a failure can be examined.
     async fn close(self);
 
     /// Why the backend cannot show something; `None` when it can.
@@ -55,7 +55,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Notes in the tables with this prefix that a newer library has migrated them.
     async fn pretend_newer(&self, prefix: &TablePrefix);
 
-    /// What opens transactions.
+    /// The pool that opens transactions.
     fn pool(&self) -> impl Begin<Tx = Self::Open>;
 
     /// Opens a transaction of the caller's own.
@@ -68,7 +68,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     async fn accept_bare(&self, inbox: &Inbox, arrival: &Arrival) -> Result<Accepted>;
 
     /// Writes an order into the open transaction.
-    async fn place(&self, tx: &mut Connection<Self>, order: i64) -> Result<(), BoxError>;
+    async fn place_order(&self, tx: &mut Connection<Self>, order: i64) -> Result<(), BoxError>;
 
     /// Accepts an event in the open transaction.
     async fn accept(
@@ -152,7 +152,7 @@ pub trait OwnTx: Send + Sized {
     async fn accept(&mut self, inbox: &Inbox, arrival: &Arrival) -> Result<Accepted>;
 
     /// Writes an order.
-    async fn place(&mut self, order: i64) -> Result<(), BoxError>;
+    async fn place_order(&mut self, order: i64) -> Result<(), BoxError>;
 
     /// Runs a statement whose failure makes the database give the transaction up.
     async fn spoil(&mut self);
@@ -167,7 +167,7 @@ pub trait OwnTx: Send + Sized {
     async fn rollback(self) -> Result<(), BoxError>;
 }
 
-/// What a case needs beyond the plain contract.
+/// A requirement of a case beyond the plain contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
@@ -234,7 +234,7 @@ pub struct Foreign {
     pub payload_bytes: Option<Vec<u8>>,
     /// Its headers.
     pub headers: Option<String>,
-    /// How long after the insert its time comes; its status is the table's default.
+    /// How long after the insert it is due; its status is the table's default.
     pub due_in: Duration,
 }
 
@@ -243,7 +243,7 @@ pub struct Foreign {
 pub struct Arrival {
     /// Its id at the source `shop`.
     pub id: &'static str,
-    /// What it carries.
+    /// The hash of its payload.
     pub hash: PayloadHash,
 }
 

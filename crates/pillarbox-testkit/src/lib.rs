@@ -3,7 +3,7 @@
 //! # Testing an application
 //! A [`TestOutbox`] is an outbox in memory that knows what was committed. Its
 //! [`relay`](TestOutbox::relay) is the real one, and delivers when it is told to, on a clock that the
-//! test turns. A [`RecordingListener`] stands in for whoever hears of the events.
+//! test turns. A [`RecordingListener`] stands in for the listeners of the application.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -17,7 +17,7 @@
 //! #[event("order.placed", aggregate = "order")]
 //! struct OrderPlaced { #[event(id)] order_id: i64, email: String }
 //!
-//! async fn place(outbox: &Outbox, pool: impl Begin, order_id: i64) -> pillarbox::Result<()> {
+//! async fn place_order(outbox: &Outbox, pool: impl Begin, order_id: i64) -> pillarbox::Result<()> {
 //!     let mut tx = outbox.begin(pool).await?;
 //!     tx.emit(&OrderPlaced { order_id, email: "ada@example.com".into() }).await?;
 //!     tx.commit().await
@@ -38,11 +38,11 @@
 //!
 //! mail.refuse(Refusal::retry("the mail server is away"));
 //! relay.run_until_idle().await;
-//! assert!(mail.heard::<OrderPlaced>().is_empty());
+//! assert!(mail.received::<OrderPlaced>().is_empty());
 //!
 //! app.advance(Duration::from_secs(60)); // its retry is due
 //! relay.run_until_idle().await;
-//! assert_eq!(mail.heard::<OrderPlaced>().len(), 1);
+//! assert_eq!(mail.received::<OrderPlaced>().len(), 1);
 //! # Ok::<(), pillarbox::Error>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -106,7 +106,7 @@ pub mod fake;
 mod fixture;
 mod run;
 
-pub use self::app::{Heard, RecordingListener, Refusal, TestOutbox, TestRelay};
+pub use self::app::{RecordedCall, RecordingListener, Refusal, TestOutbox, TestRelay};
 pub use self::backend::{
     Arrival, Backend, BoxError, Connection, Foreign, Held, Hold, Missing, Need, OwnTx,
 };

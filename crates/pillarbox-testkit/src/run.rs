@@ -4,16 +4,16 @@ use std::{fs::OpenOptions, io::Write, time::Duration};
 
 use crate::backend::{Backend, Missing, Need};
 
-/// Many times what the slowest case needs, on however busy a machine.
-const LONGEST: Duration = Duration::from_secs(600);
+/// The limit of a case. No healthy case reaches it, on however busy a machine.
+const CASE_TIMEOUT: Duration = Duration::from_secs(600);
 
 tokio::task_local! {
     static TEST: &'static str;
 }
 
-/// Runs one case in a place of its own; the suite macros call it.
+/// Runs one case in a database of its own; the suite macros call it.
 ///
-/// `path` is the test's path with its crate in front. The place is removed after a success and
+/// `path` is the test's path with its crate in front. The database is removed after a success and
 /// kept after a panic.
 ///
 /// # Panics
@@ -27,7 +27,7 @@ async fn run_in_place<B: Backend>(test: &str, case: impl AsyncFnOnce(&B)) {
     match B::open(test).await {
         Ok(backend) => {
             in_time("the case", case(&backend)).await;
-            in_time("closing its place (is a connection still out?)", backend.close()).await;
+            in_time("closing its database (is a connection still in use?)", backend.close()).await;
         }
         Err(Missing(reason)) => skip(&reason),
     }
@@ -35,11 +35,11 @@ async fn run_in_place<B: Backend>(test: &str, case: impl AsyncFnOnce(&B)) {
 
 /// A case that waits for ever fails, and does not hold the others up.
 async fn in_time(what: &str, work: impl Future<Output = ()>) {
-    let ended = tokio::time::timeout(LONGEST, work).await;
-    assert!(ended.is_ok(), "{what} did not end within {LONGEST:?}");
+    let ended = tokio::time::timeout(CASE_TIMEOUT, work).await;
+    assert!(ended.is_ok(), "{what} did not end within {CASE_TIMEOUT:?}");
 }
 
-/// Notes that the test at hand is skipped, and why; the case then returns.
+/// Records that the current test is skipped, and why; the case then returns.
 ///
 /// # Panics
 /// When the file that `PILLARBOX_SKIPS` names cannot be written.

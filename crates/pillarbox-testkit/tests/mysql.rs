@@ -35,7 +35,7 @@ on_mysql! {
     ddl_in_a_transaction_lets_no_emit_through,
     a_connection_lost_at_a_savepoint_is_worth_another_try,
     a_session_without_autocommit_is_refused,
-    a_session_that_is_not_strict_lets_no_ghost_through,
+    a_session_without_strict_mode_loses_no_event,
     an_emit_dropped_anywhere_leaves_nothing,
     an_open_emit_stops_nothing_that_a_relay_does,
     a_settle_that_waits_stops_no_emit,
@@ -123,7 +123,7 @@ async fn a_session_without_autocommit_is_refused(backend: &MysqlBackend) {
 }
 
 /// There a null becomes an empty text, and a check has to refuse it.
-async fn a_session_that_is_not_strict_lets_no_ghost_through(backend: &MysqlBackend) {
+async fn a_session_without_strict_mode_loses_no_event(backend: &MysqlBackend) {
     for emits in [1, 3] {
         let mut tx = Outbox::new().begin(backend.sqlx_pool()).await.unwrap();
         sqlx::raw_sql("set sql_mode = ''; rollback").execute(&mut *tx).await.unwrap();
@@ -250,7 +250,7 @@ async fn a_user_without_ddl_rights_migrates_up_to_date_tables(backend: &MysqlBac
     assert!(refused.to_string().contains("run `migrate` once as"), "{refused}");
 }
 
-/// A relay's part of the protocol, by hand.
+/// An owner of shards that a test controls.
 struct Hands {
     store: Arc<dyn Store>,
     owner: OwnerId,

@@ -34,7 +34,7 @@ on_postgres! {
     a_role_without_ddl_rights_migrates_up_to_date_tables,
     the_library_and_the_database_agree_on_keys_and_shards,
     a_row_that_names_its_shard_is_read,
-    a_row_that_is_no_event_is_refused_with_what_is_wrong,
+    an_invalid_row_is_refused_with_the_reason,
     a_row_that_is_final_has_a_time_of_it,
 }
 
@@ -203,7 +203,7 @@ async fn a_row_that_names_its_shard_is_read(backend: &PostgresBackend) {
     assert_eq!(backend.store().read(&read).await.unwrap().len(), 1);
 }
 
-async fn a_row_that_is_no_event_is_refused_with_what_is_wrong(backend: &PostgresBackend) {
+async fn an_invalid_row_is_refused_with_the_reason(backend: &PostgresBackend) {
     for (columns, values, wrong) in [
         ("event_type, payload", "'', '1'", "event_type is empty"),
         ("event_type, payload, event_version", "'a', '1', 0", "event_version is below 1"),

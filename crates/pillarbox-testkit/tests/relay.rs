@@ -78,9 +78,9 @@ macro_rules! on_every_store {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
             let test = concat!(module_path!(), "::", stringify!($test));
-            let Some(place) = $crate::fixture::$open(test).await else { return };
-            $crate::$group::$case(&place $(, pillarbox::store::ClaimMode::$mode)?).await;
-            place.close().await;
+            let Some(db) = $crate::fixture::$open(test).await else { return };
+            $crate::$group::$case(&db $(, pillarbox::store::ClaimMode::$mode)?).await;
+            db.close().await;
         }
     };
 }
@@ -90,66 +90,66 @@ on_every_store! {
         a_committed_event_is_delivered_and_marked_done,
         a_rolled_back_event_is_never_delivered,
         a_commit_wakes_the_relay(claim),
-        without_a_wake_the_poll_finds_it,
-        many_events_come_once_each,
-        nothing_kept_means_deleted_at_settle,
+        without_a_wake_the_poll_finds_the_event,
+        many_events_are_delivered_once,
+        a_retention_of_zero_deletes_at_the_settle,
         a_delayed_event_waits_for_its_time,
         the_listener_has_the_context_of_the_emit,
         contradicting_settings_are_refused,
     }
     stop {
-        what_was_committed_before_is_delivered(claim),
+        events_committed_before_the_stop_are_delivered(claim),
         a_backlog_is_delivered_whole,
-        what_waits_stays(claim),
-        what_is_abandoned_and_left_is_counted(claim),
-        an_event_that_waited_too_long_in_memory_is_delivered,
+        events_that_are_not_due_stay(claim),
+        abandoned_and_remaining_events_are_counted(claim),
+        an_event_that_waited_too_long_in_the_queue_is_delivered,
         the_row_of_a_dead_writer_is_delivered,
-        a_verdict_that_was_refused_is_written,
-        without_a_lease_nothing_is_said_to_be_left,
+        a_refused_verdict_is_written_before_the_stop_ends,
+        without_a_lease_the_remaining_count_is_unknown,
     }
     lock {
-        locked_rows_are_named,
-        it_keeps_no_other_from_being_settled(claim),
-        it_keeps_no_other_from_memory_from_being_settled,
-        it_keeps_no_follower_from_being_settled,
-        it_keeps_no_other_lease_from_being_renewed,
+        the_store_reports_locked_rows,
+        a_locked_row_does_not_block_other_settles(claim),
+        a_locked_row_does_not_block_settles_of_queued_events,
+        a_locked_row_does_not_block_the_next_of_its_key,
+        a_locked_row_does_not_block_renewals,
     }
     large {
-        large_events_behind_many_small_ones_fit_in,
-        large_events_claimed_behind_small_ones_fit_in,
+        large_events_behind_many_small_ones_stay_within_the_memory_limit,
+        large_events_claimed_behind_small_ones_stay_within_the_memory_limit,
         oversized_rows_are_dead_with_their_size,
     }
     slow_route {
-        its_backlog_keeps_no_other_waiting,
-        its_events_from_memory_keep_no_other_waiting,
-        what_follows_it_in_its_key_waits,
+        a_slow_routes_backlog_does_not_delay_the_others,
+        a_slow_routes_queued_events_do_not_delay_the_others,
+        the_next_event_of_the_slow_key_waits,
     }
     notify {
-        a_commit_elsewhere_is_heard,
-        a_transaction_of_the_callers_own_is_looked_for,
-        a_process_that_only_writes_is_heard,
-        a_writer_rings_when_it_stops,
+        a_commit_in_another_process_wakes_the_relay,
+        a_transaction_of_the_callers_own_triggers_a_read,
+        a_process_that_only_writes_wakes_the_relay,
+        a_writer_notifies_when_it_stops,
         a_process_that_only_writes_owns_nothing,
     }
     crash {
         an_event_that_kills_every_relay_is_given_up(claim),
-        a_takeover_whose_answer_is_lost_counts_all_the_same,
-        an_event_that_survives_is_no_suspect_any_more(claim),
+        a_takeover_with_a_lost_answer_still_counts_crashes,
+        a_success_resets_the_crash_count(claim),
     }
     local_queue {
-        a_free_event_comes_without_a_look_at_the_table,
-        hot_and_cold_events_come_once_each,
-        a_full_lane_loses_nothing,
-        two_of_three_are_hot_while_the_table_has_something,
-        a_hot_event_that_fails_is_tried_again,
-        a_rolled_back_event_is_not_hot,
+        an_event_without_a_key_is_delivered_without_a_read,
+        queued_and_polled_events_are_delivered_once,
+        a_full_queue_loses_no_event,
+        two_of_three_deliveries_come_from_the_queue_during_a_backlog,
+        a_queued_event_that_fails_is_retried,
+        a_rolled_back_event_is_not_queued,
         the_row_of_a_dead_writer_is_delivered,
         the_row_of_a_living_writer_is_left_alone,
         a_stopped_relay_leaves_ordinary_rows,
-        what_is_committed_during_a_stop_is_handed_over(claim),
+        an_event_committed_during_a_stop_is_handed_over(claim),
     }
     local_queue_key {
-        the_first_of_a_key_comes_from_memory,
+        the_first_event_of_a_key_comes_from_the_queue,
         a_transaction_keeps_its_order,
         an_event_that_fails_holds_back_its_key,
         many_writers_keep_every_key_in_order,
@@ -157,11 +157,11 @@ on_every_store! {
     }
     order {
         events_of_a_key_come_in_order_through_retries,
-        one_key_that_waits_does_not_stop_the_others(claim),
+        a_failing_key_does_not_block_the_others(claim),
         a_held_key_waits_for_a_replay_and_goes_on_in_order(claim),
-        a_skipped_event_lets_its_key_go_on,
-        a_crowd_of_waiting_keys_does_not_hide_a_new_one,
-        a_long_tail_and_a_restless_head_do_not_starve_a_new_key,
+        a_skipped_event_unblocks_its_key,
+        many_waiting_keys_do_not_hide_a_new_one,
+        a_long_backlog_with_retries_does_not_starve_a_new_key,
         a_backlog_of_one_key_leaves_room_for_the_others,
     }
     failure {
@@ -177,72 +177,72 @@ on_every_store! {
     layer {
         the_first_layer_registered_is_the_outermost,
         a_layer_that_fails_first_keeps_the_listener_out,
-        no_layer_changes_what_the_listener_said,
+        no_layer_changes_the_listeners_result,
         a_panic_in_a_layer_is_a_failed_delivery,
         a_layer_that_hangs_is_stopped,
-        a_layer_that_outwaits_the_lease_reaches_no_listener,
-        a_stop_does_not_wait_for_what_came_too_late,
+        a_layer_that_outlasts_the_lease_calls_no_listener,
+        a_stop_does_not_wait_for_a_late_delivery,
         a_layer_has_the_context_of_the_emit,
         an_open_circuit_uses_up_no_attempts,
     }
     route {
         the_best_route_wins,
         an_old_version_reaches_a_new_listener,
-        a_newer_version_is_dead_and_says_so,
+        a_newer_version_is_dead_with_the_reason,
         an_event_for_nobody_waits_when_told_to,
         a_paused_route_waits_while_others_go_on,
     }
     fault {
-        a_take_whose_answer_is_lost_strands_nothing,
-        a_settle_whose_answer_is_lost_keeps_the_order(claim),
-        a_verdict_that_is_refused_keeps_no_other_from_being_written(claim),
-        a_store_that_panics_is_asked_again(claim),
+        a_lost_answer_to_an_acquire_strands_no_shard,
+        a_lost_answer_to_a_settle_keeps_the_order(claim),
+        a_refused_verdict_does_not_block_the_others(claim),
+        a_panicking_store_is_called_again(claim),
         an_outage_is_survived(claim),
-        a_start_that_fails_is_told_at_once,
-        a_claim_whose_answer_is_lost_strands_nothing,
+        a_failed_start_is_reported_at_once,
+        a_lost_answer_to_a_claim_strands_no_event,
     }
     takeover {
         a_lease_that_is_renewed_too_late_goes_on_at_once,
-        a_stop_finishes_what_is_under_way_and_hands_over_at_once,
-        a_lapsed_owner_is_taken_over_from,
+        a_stop_finishes_deliveries_and_hands_over_at_once,
+        a_lapsed_owners_events_are_taken_over,
     }
     share {
         two_relays_come_to_share_the_load_without_a_duplicate,
-        what_a_relay_leaves_is_taken_long_before_a_lease,
+        released_shards_are_acquired_long_before_the_lease_ends,
         a_stop_gives_idle_shards_back_while_a_delivery_is_under_way,
         four_relays_restarted_one_by_one_deliver_once_and_in_order,
     }
     telemetry {
-        a_delivery_is_seen_from_the_read_to_the_settle,
-        failures_are_seen_until_the_event_is_given_up,
-        an_observer_that_panics_harms_no_delivery,
-        trouble_with_the_database_is_seen,
+        a_delivery_is_observed_from_the_read_to_the_settle,
+        failures_are_observed_until_the_event_is_given_up,
+        a_panicking_observer_harms_no_delivery,
+        database_errors_are_observed,
         a_trace_goes_from_the_emit_through_the_listener_into_its_emits,
     }
     rows {
         competing_relays_deliver_once_and_in_order,
         a_slow_listener_keeps_nothing_from_other_relays,
-        a_backlog_drains_after_one_look,
+        a_backlog_drains_after_one_poll,
         a_queue_drains_after_one_wake,
-        free_events_are_hot_and_keyed_ones_are_not,
+        only_events_without_a_key_use_the_local_queue,
         in_any_order_a_key_is_delivered_side_by_side,
         in_order_a_key_is_delivered_one_by_one,
     }
     row_lease {
-        a_stop_gives_a_suspect_back_that_is_being_counted,
+        a_stop_gives_back_an_event_whose_start_is_being_counted,
         a_lapsed_lease_is_claimed_and_its_verdict_is_fenced,
         a_living_lease_is_left_alone,
         a_verdict_that_comes_too_late_changes_nothing,
         a_lease_is_renewed_while_its_delivery_lasts,
-        a_stop_gives_back_what_no_worker_has_begun,
-        a_stop_gives_hot_rows_back,
-        no_more_is_in_hand_than_workers_need,
-        no_more_is_unsettled_than_was_said,
+        a_stop_gives_back_events_that_have_not_started,
+        a_stop_gives_queued_events_back,
+        no_more_rows_are_leased_than_the_workers_need,
+        no_more_events_are_unsettled_than_max_unsettled,
     }
     row_mode {
         the_first_relay_sets_the_mode,
         two_modes_never_meet,
-        where_nobody_delivers_no_relay_starts,
+        no_relay_starts_in_claim_mode_none,
         a_newcomer_is_given_shards,
         events_are_delivered_after_the_mode_was_changed,
     }
@@ -251,9 +251,9 @@ on_every_store! {
         dead_letters_and_their_trail_have_retentions_of_their_own,
         only_the_owner_of_the_lowest_shard_purges(claim),
         a_purge_goes_batch_by_batch_to_its_end,
-        without_a_relay_upkeep_purges_by_age_alone,
-        gauges_say_how_much_there_is,
-        gauges_say_how_many_wait_for_a_worker,
+        without_a_relay_maintenance_purges_by_age_alone,
+        gauges_report_the_event_counts,
+        gauges_report_the_events_waiting_for_a_worker,
         retentions_that_keep_nothing_are_refused,
     }
 }

@@ -285,7 +285,7 @@ where ctid = any(array(
             from: "return ReadStart { floor: crowd, crowd, wish: Some(self.wishes) };",
             to: "return ReadStart { floor: crowd.max(self.newest), crowd, wish: Some(self.wishes) };",
         }],
-        catch: Catch::Tests("postgres::read::a_commit_that_comes_late"),
+        catch: Catch::Tests("postgres::read::a_late_commit"),
     },
     Mutant {
         name: "suspects-go-uncounted",
@@ -315,7 +315,7 @@ where ctid = any(array(
             from: "if !locked.is_empty() {",
             to: "if locked.len() > usize::MAX / 2 {",
         }],
-        catch: Catch::Tests("postgres::lock::it_keeps_no_other_from_being_settled"),
+        catch: Catch::Tests("postgres::lock::a_locked_row_does_not_block_other_settles"),
     },
     Mutant {
         name: "settle-without-token",

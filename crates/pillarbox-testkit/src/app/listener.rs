@@ -1,4 +1,4 @@
-//! A listener that remembers what it heard, and fails when it is told to.
+//! A listener that records its calls, and fails when it is told to.
 
 use std::{
     fmt,
@@ -10,10 +10,10 @@ use pillarbox::{Cx, Envelope, Event, Failure, Listener, Next};
 
 use super::decode;
 
-/// Remembers what it heard, and refuses what it was told to.
+/// Records its calls, and refuses events when it is told to.
 ///
 /// It listens to any event: say which when it is registered, `.on::<OrderPlaced>(mail.clone())`,
-/// or register it for a pattern or as the fallback. Clones share what they heard.
+/// or register it for a pattern or as the fallback. Clones share their calls.
 ///
 /// # Examples
 /// ```
@@ -31,30 +31,30 @@ use super::decode;
 ///
 /// let listeners = Listeners::new().on::<OrderPlaced>(mail.clone());
 /// # assert_eq!(listeners.len(), 1);
-/// assert!(mail.heard::<OrderPlaced>().is_empty());
+/// assert!(mail.received::<OrderPlaced>().is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct RecordingListener(Arc<Mutex<Memory>>);
+pub struct RecordingListener(Arc<Mutex<Record>>);
 
 #[derive(Debug, Default)]
-struct Memory {
-    calls: Vec<Heard>,
+struct Record {
+    calls: Vec<RecordedCall>,
     refusals: Vec<Refusal>,
 }
 
 /// One call of a [`RecordingListener`].
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct RecordedCall {
     /// The event.
     pub envelope: Envelope,
     /// Which attempt it was, from 1.
     pub attempt: u32,
-    /// What the listener refused it with; `None` when it took it.
+    /// The error of the listener; `None` when it accepted the event.
     pub refused: Option<String>,
 }
 
 impl RecordingListener {
-    /// A listener that has heard nothing and takes everything.
+    /// Creates a listener without calls that accepts every event.
     pub fn new() -> Self {
         Self::default()
     }
@@ -64,12 +64,12 @@ impl RecordingListener {
         self.0.lock().unwrap().refusals.push(refusal);
     }
 
-    /// The events of this type that it took, in order.
+    /// The accepted events of this type, in order.
     ///
     /// # Panics
     /// When one does not decode.
     #[track_caller]
-    pub fn heard<E: Event>(&self) -> Vec<E> {
+    pub fn received<E: Event>(&self) -> Vec<E> {
         let mut events = Vec::new();
         for call in self.calls().iter().filter(|call| call.refused.is_none()) {
             events.extend(decode(&call.envelope));
@@ -78,15 +78,15 @@ impl RecordingListener {
     }
 
     /// Every call, refused ones too, in order.
-    pub fn calls(&self) -> Vec<Heard> {
+    pub fn calls(&self) -> Vec<RecordedCall> {
         self.0.lock().unwrap().calls.clone()
     }
 
-    fn hear(&self, cx: &Cx) -> Result<(), Failure> {
-        let mut memory = self.0.lock().unwrap();
-        let refusal = memory.refusals.iter_mut().find(|refusal| refusal.fits(cx.envelope()));
+    fn record(&self, cx: &Cx) -> Result<(), Failure> {
+        let mut record = self.0.lock().unwrap();
+        let refusal = record.refusals.iter_mut().find(|refusal| refusal.fits(cx.envelope()));
         let failure = refusal.map(Refusal::spend);
-        memory.calls.push(Heard {
+        record.calls.push(RecordedCall {
             envelope: cx.envelope().clone(),
             attempt: cx.attempt(),
             refused: failure.as_ref().map(Failure::to_string),
@@ -97,7 +97,7 @@ impl RecordingListener {
 
 impl<E: Send + 'static> Listener<E> for RecordingListener {
     async fn on_event(&self, _: E, cx: Cx) -> Result<(), Failure> {
-        self.hear(&cx)
+        self.record(&cx)
     }
 }
 
@@ -135,7 +135,7 @@ impl Refusal {
         Self::new(Next::Defer(delay), cause)
     }
 
-    /// Give it up: no retry will mend it.
+    /// Gives the event up: no retry can succeed.
     pub fn dead(cause: impl Into<String>) -> Self {
         Self::new(Next::Dead, cause)
     }

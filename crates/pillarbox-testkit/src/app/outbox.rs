@@ -105,7 +105,7 @@ impl TestOutbox {
         None
     }
 
-    /// What was committed, in order.
+    /// The committed events, in order.
     pub fn envelopes(&self) -> Vec<Envelope> {
         self.written.committed(&self.store)
     }
@@ -171,11 +171,11 @@ impl fmt::Debug for TestOutbox {
     }
 }
 
-/// What was written through the outbox, be it committed or not.
+/// The events written through the outbox, committed or not.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<Entry>>>);
 
-/// An event, and its place once it is known to be committed.
+/// An event, and its `seq` once it is known to be committed.
 struct Entry {
     envelope: Envelope,
     seq: Option<Seq>,

@@ -1,4 +1,4 @@
-//! What waits, and what of it could be delivered now. Pure.
+//! The waiting events, and which of them are due. Without I/O.
 
 use std::{collections::HashSet, num::NonZeroU16, time::Duration};
 

@@ -9,14 +9,14 @@ use pillarbox::{Relay, Store};
 use super::TestOutbox;
 use crate::fake::FaultyStore;
 
-/// Many times what a delivery takes that ends at all.
+/// The limit of one delivery. No healthy delivery reaches it.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// More deliveries while the clock stands still are a circle: of one event, and of all.
 const MOST_OF_ONE: usize = 100;
 const MOST: usize = 10_000;
 
-/// A relay that a test steps by hand; made by [`TestOutbox::relay`].
+/// A relay that a test steps; made by [`TestOutbox::relay`].
 ///
 /// Every step is the real relay: it is started, sees the one event that is due and was committed
 /// first, delivers it through its layers, writes the verdict and stops. Order per key, retries,
@@ -54,7 +54,7 @@ const MOST: usize = 10_000;
 /// assert!(relay.step().await.is_none(), "it is not due yet");
 /// app.advance_to_next();
 /// assert!(matches!(relay.step().await, Some(RelayEvent::Delivered(_))));
-/// assert_eq!(mail.heard::<OrderPlaced>().len(), 1);
+/// assert_eq!(mail.received::<OrderPlaced>().len(), 1);
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,4 +1,4 @@
-//! What a test of an application relies on.
+//! Tests of the outbox and the relay for applications.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{num::NonZeroU32, time::Duration};
@@ -43,7 +43,7 @@ async fn commit(app: &TestOutbox, envelopes: impl IntoIterator<Item = Envelope>)
     tx.commit().await.unwrap();
 }
 
-/// An application whose orders are all heard by one listener.
+/// An application with one listener for all orders.
 fn fixture() -> (TestOutbox, RecordingListener, TestRelay) {
     fixture_with(RelaySettings::default())
 }
@@ -59,7 +59,7 @@ fn fixture_with(settings: RelaySettings) -> (TestOutbox, RecordingListener, Test
 }
 
 fn numbers(listener: &RecordingListener) -> Vec<i64> {
-    listener.heard::<OrderPlaced>().iter().map(|order| order.number).collect()
+    listener.received::<OrderPlaced>().iter().map(|order| order.number).collect()
 }
 
 fn said(failing: impl FnOnce()) -> String {
@@ -86,7 +86,7 @@ async fn only_what_was_committed_is_emitted() {
 }
 
 #[tokio::test]
-async fn events_are_told_apart_by_their_type_and_version() {
+async fn events_are_distinguished_by_type_and_version() {
     let app = TestOutbox::new();
     let newer = order(7, 2).version(2).unwrap();
     commit(&app, [order(7, 1), newer, Envelope::json("order.placed", &1).unwrap()]).await;
@@ -96,7 +96,7 @@ async fn events_are_told_apart_by_their_type_and_version() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_told_with_what_there_is() {
+async fn a_missing_event_is_reported_with_the_emitted_ones() {
     let app = TestOutbox::new();
     let empty = said(|| assert_emitted!(app, OrderPlaced { .. }));
     assert_eq!(empty, "no event was emitted that is `OrderPlaced { .. }`; nothing was emitted");
@@ -114,7 +114,7 @@ async fn what_is_missing_is_told_with_what_there_is() {
 }
 
 #[tokio::test]
-async fn what_must_not_be_there_is_shown() {
+async fn an_unexpected_event_is_shown() {
     let app = &TestOutbox::new();
     commit(app, [order(7, 1)]).await;
 
@@ -160,7 +160,7 @@ async fn a_retry_waits_for_the_clock_and_its_key_waits_for_it() {
 }
 
 #[tokio::test]
-async fn the_clock_goes_to_what_is_due_next() {
+async fn the_clock_goes_to_the_next_due_event() {
     let (app, listener, relay) = fixture();
     assert_eq!(app.advance_to_next(), None, "nothing waits");
     commit(&app, [order(7, 1).deliver_after(2 * MINUTE), order(8, 2).deliver_after(MINUTE)]).await;
@@ -177,7 +177,7 @@ async fn the_clock_goes_to_what_is_due_next() {
 }
 
 #[tokio::test]
-async fn the_clock_goes_past_what_is_due_behind_another() {
+async fn the_clock_passes_an_event_blocked_by_another() {
     let (app, listener, relay) = fixture();
     commit(&app, [order(7, 1).deliver_after(2 * MINUTE), order(7, 2).deliver_after(MINUTE)]).await;
 
@@ -204,7 +204,7 @@ async fn the_clock_stays_when_all_that_waits_is_behind_a_held_event() {
 }
 
 #[tokio::test]
-async fn what_was_due_before_the_clock_was_set_back_waits_again() {
+async fn a_due_event_waits_again_after_the_clock_is_set_back() {
     let (app, listener, relay) = fixture();
     commit(&app, [order(7, 1)]).await;
     app.clock().set_back(MINUTE);
@@ -283,7 +283,7 @@ async fn the_last_attempt_and_a_missing_listener_make_dead_letters() {
 }
 
 #[tokio::test]
-async fn what_a_listener_emits_is_delivered_too() {
+async fn an_event_that_a_listener_emits_is_delivered() {
     let (app, mail) = (TestOutbox::new(), RecordingListener::new());
     let (handler, heard) = (app.clone(), mail.clone());
     let relay = app.relay(move |store| {
@@ -295,7 +295,7 @@ async fn what_a_listener_emits_is_delivered_too() {
 
     assert_eq!(relay.run_until_idle().await.len(), 2);
 
-    assert_eq!(mail.heard::<MailWanted>(), [MailWanted { to: "7".into() }]);
+    assert_eq!(mail.received::<MailWanted>(), [MailWanted { to: "7".into() }]);
     assert_emitted!(app, MailWanted { to } if to == "7");
 }
 
@@ -307,7 +307,7 @@ async fn tell(app: TestOutbox, order: OrderPlaced) -> Result<(), Failure> {
 }
 
 #[tokio::test]
-async fn what_is_deleted_when_it_is_settled_was_emitted_all_the_same() {
+async fn an_event_deleted_at_its_settle_still_counts_as_emitted() {
     let settings = RelaySettings { retention_done: Duration::ZERO, ..RelaySettings::default() };
     let (app, _, relay) = fixture_with(settings);
     commit(&app, [order(7, 1)]).await;

@@ -7,7 +7,7 @@ use crate::backend::Backend;
 use crate::conformance::claimer::Claimer;
 use crate::conformance::owner::{HOUR, Owner, promote_all, row};
 
-/// A relay by hand: it owns shards, or it leases rows.
+/// An owner that a case controls: it owns shards, or it leases rows.
 pub(crate) enum AnyOwner {
     Shards(Owner),
     Rows(Claimer),
@@ -28,7 +28,7 @@ impl AnyOwner {
             Self::Shards(owner) => {
                 let mut successor = Owner::joined(backend).await;
                 backend.expire(&owner.id).await;
-                successor.take(u16::MAX).await;
+                successor.acquire(u16::MAX).await;
                 Self::Shards(successor)
             }
             Self::Rows(_) => {
@@ -83,7 +83,7 @@ impl AnyOwner {
     /// Gives back what it owns of these rows.
     pub(crate) async fn release(&self, rows: &[Pending]) {
         match self {
-            Self::Shards(owner) => owner.release(&owner.holdings).await,
+            Self::Shards(owner) => owner.release(&owner.owned).await,
             Self::Rows(claimer) => claimer.release(rows).await,
         };
     }

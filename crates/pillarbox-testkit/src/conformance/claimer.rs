@@ -1,4 +1,4 @@
-//! What the cases about row claims have at hand: an owner that leases rows one by one.
+//! An owner that leases rows one by one, for the cases about row claims.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use pillarbox::{OwnerId, Seq, ShardId, Store, TablePrefix, Verdict};
 use crate::backend::{Backend, Need};
 use crate::conformance::owner::{ALL, HOUR, shards};
 
-/// A relay that claims rows, by hand. Its leases last for an hour.
+/// An owner of row leases that a case controls. Its leases last an hour.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimer {
     pub(crate) store: Arc<dyn Store>,
@@ -48,10 +48,10 @@ impl Claimer {
     }
 
     pub(crate) async fn claim_up_to(&self, limit: u32) -> Vec<Pending> {
-        self.store.claim(&self.wish(limit)).await.unwrap()
+        self.store.claim(&self.request(limit)).await.unwrap()
     }
 
-    pub(crate) fn wish(&self, limit: u32) -> Claim {
+    pub(crate) fn request(&self, limit: u32) -> Claim {
         Claim {
             owner: self.id.clone(),
             length: HOUR,
@@ -77,7 +77,7 @@ impl Claimer {
     }
 
     /// Writes one verdict on one row, and gives what was written.
-    pub(crate) async fn judge(&self, row: &Pending, verdict: Verdict) -> Vec<Seq> {
+    pub(crate) async fn settle_one(&self, row: &Pending, verdict: Verdict) -> Vec<Seq> {
         self.settle([(row, verdict)]).await
     }
 
@@ -106,7 +106,7 @@ fn leases(rows: &[Pending]) -> Vec<RowLease> {
     rows.iter().map(RowLease::from).collect()
 }
 
-/// The places of rows, in their order.
+/// The `seq` of rows, in their order.
 pub(crate) fn seqs(rows: &[Pending]) -> Vec<Seq> {
     rows.iter().map(|row| row.seq).collect()
 }

@@ -1,4 +1,4 @@
-//! What the cases have at hand: events to emit, and an owner that reads and settles.
+//! Events to emit, and an owner that reads and settles, for all cases.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ pub(crate) async fn emit_one<B: Backend>(backend: &B, envelope: Envelope) -> Eve
     emit(backend, [envelope]).await.remove(0)
 }
 
-/// Where an event is in its life; `None` when it is not there.
+/// The status of an event; `None` when it does not exist.
 pub(crate) async fn status<B: Backend>(backend: &B, id: &EventId) -> Option<Status> {
     backend.store().event(id).await.unwrap().map(|stored| stored.status)
 }
@@ -56,13 +56,13 @@ pub(crate) async fn stored<B: Backend>(backend: &B, id: &EventId) -> StoredEvent
     stored.unwrap_or_else(|| panic!("event {id} is not there"))
 }
 
-/// The places of events. Rows that are blocked may come without their event, and are found by these.
-pub(crate) async fn places<B: Backend>(backend: &B, ids: &[EventId]) -> Vec<Seq> {
-    let mut places = Vec::new();
+/// The `seq` of events. Blocked rows may come without their event, and are found by these.
+pub(crate) async fn seqs_of<B: Backend>(backend: &B, ids: &[EventId]) -> Vec<Seq> {
+    let mut seqs = Vec::new();
     for id in ids {
-        places.push(stored(backend, id).await.seq);
+        seqs.push(stored(backend, id).await.seq);
     }
-    places
+    seqs
 }
 
 /// All shards that the store has.
@@ -91,7 +91,7 @@ pub(crate) async fn promote_all<B: Backend>(backend: &B) -> Due {
     store.promote(&Promote { shards, limit: ALL }).await.unwrap()
 }
 
-/// How long until the next waiting row is due, when none is now.
+/// The time until the next waiting row is due; none is due now.
 pub(crate) async fn next_wait<B: Backend>(backend: &B) -> Duration {
     let due = promote_all(backend).await;
     assert!(due.rows.is_empty(), "{:?}", due.rows);
@@ -144,18 +144,18 @@ pub(crate) fn held() -> Verdict {
     Verdict::Held { error: ErrorText::new("no such customer") }
 }
 
-/// A relay's part of the protocol, by hand.
+/// An owner of shards that a test controls.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) id: OwnerId,
-    pub(crate) holdings: Vec<OwnedShard>,
+    pub(crate) owned: Vec<OwnedShard>,
 }
 
 impl Owner {
     /// An owner that nobody knows yet.
     pub(crate) fn unknown<B: Backend>(backend: &B) -> Self {
-        Self { store: backend.store(), id: OwnerId::generate(), holdings: Vec::new() }
+        Self { store: backend.store(), id: OwnerId::generate(), owned: Vec::new() }
     }
 
     /// An owner with a lease and no shards.
@@ -168,7 +168,7 @@ impl Owner {
     /// An owner of every shard that is free.
     pub(crate) async fn of_all<B: Backend>(backend: &B) -> Self {
         let mut owner = Self::joined(backend).await;
-        owner.take(u16::MAX).await;
+        owner.acquire(u16::MAX).await;
         owner
     }
 
@@ -176,7 +176,7 @@ impl Owner {
         Lease { owner: self.id.clone(), length: LEASE, wants: u16::MAX }
     }
 
-    /// What it is entered with, on tables in their default mode.
+    /// The join of this owner, on tables in their default mode.
     pub(crate) fn entry(&self) -> Join {
         Join { lease: self.lease(), mode: DeliveryMode::default() }
     }
@@ -185,31 +185,31 @@ impl Owner {
         self.store.renew(&self.lease()).await.unwrap()
     }
 
-    /// Takes shards and gives those that were added.
-    pub(crate) async fn take(&mut self, most: u16) -> Vec<OwnedShard> {
-        let held = self.holdings.iter().map(|holding| holding.shard).collect();
+    /// Acquires shards and returns the new ones.
+    pub(crate) async fn acquire(&mut self, most: u16) -> Vec<OwnedShard> {
+        let held = self.owned.iter().map(|shard| shard.shard).collect();
         let take = AcquireShards { owner: self.id.clone(), most, held };
         let taken = self.store.acquire_shards(&take).await.unwrap();
-        self.holdings.extend(&taken);
+        self.owned.extend(&taken);
         taken
     }
 
-    pub(crate) async fn release(&self, holdings: &[OwnedShard]) -> u64 {
-        self.store.release(&self.id, holdings).await.unwrap()
+    pub(crate) async fn release(&self, owned: &[OwnedShard]) -> u64 {
+        self.store.release(&self.id, owned).await.unwrap()
     }
 
     /// Reads its shards from their heads.
     pub(crate) async fn read(&self) -> Vec<Pending> {
-        let shards = self.holdings.iter().map(|holding| from_head(holding.shard)).collect();
+        let shards = self.owned.iter().map(|shard| from_head(shard.shard)).collect();
         self.store.read(&Read { shards, limit: ALL, budget: Budget::unlimited() }).await.unwrap()
     }
 
-    /// A verdict on a row, fenced by what this owner holds.
+    /// A verdict on a row, fenced by the epoch of its shard.
     pub(crate) fn settlement(&self, row: &Pending, verdict: Verdict) -> Settlement {
-        let holding = self.holdings.iter().find(|holding| holding.shard == row.shard);
+        let shard = self.owned.iter().find(|shard| shard.shard == row.shard);
         Settlement {
             shard: row.shard,
-            epoch: holding.expect("the shard is held").epoch,
+            epoch: shard.expect("the shard is owned").epoch,
             seq: row.seq,
             token: row.token,
             verdict,
@@ -222,26 +222,26 @@ impl Owner {
     }
 
     /// Settles one row.
-    pub(crate) async fn judge(&self, row: &Pending, verdict: Verdict) -> Settled {
+    pub(crate) async fn settle_one(&self, row: &Pending, verdict: Verdict) -> Settled {
         self.settle(vec![self.settlement(row, verdict)]).await
     }
 
     /// Makes the rows of its shards new whose time has come.
     pub(crate) async fn promote(&self) -> Due {
-        let shards = self.holdings.iter().map(|holding| holding.shard).collect();
+        let shards = self.owned.iter().map(|shard| shard.shard).collect();
         self.store.promote(&Promote { shards, limit: ALL }).await.unwrap()
     }
 
     /// Reads one event, as soon as its time has come, and settles it.
-    pub(crate) async fn judge_id(&self, id: &EventId, verdict: Verdict) {
+    pub(crate) async fn settle_event(&self, id: &EventId, verdict: Verdict) {
         self.promote().await;
         let rows = self.read().await;
-        let settled = self.judge(row(&rows, id), verdict).await;
+        let settled = self.settle_one(row(&rows, id), verdict).await;
         assert_eq!(settled.applied.len(), 1, "the verdict on {id} was not written: {settled:?}");
     }
 }
 
-/// The shards of holdings, to compare sets of them.
-pub(crate) fn shards_of(holdings: &[OwnedShard]) -> HashSet<ShardId> {
-    holdings.iter().map(|holding| holding.shard).collect()
+/// The ids of these shards, to compare sets of them.
+pub(crate) fn shards_of(owned: &[OwnedShard]) -> HashSet<ShardId> {
+    owned.iter().map(|shard| shard.shard).collect()
 }

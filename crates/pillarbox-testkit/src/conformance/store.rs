@@ -1,11 +1,11 @@
 //! Cases of the [`Store`](pillarbox::Store) contract.
 
-pub mod ahead;
 pub mod audit;
 pub mod breakdown;
 pub mod budget;
 pub mod cancellation;
 pub mod claim;
+pub mod clock_ahead;
 pub mod competing;
 pub mod concurrency;
 pub mod crash;
@@ -14,8 +14,8 @@ pub mod delay;
 pub mod early;
 pub mod fence;
 pub mod heads;
-pub mod hot;
 pub mod lease;
+pub mod local_lease;
 pub mod members;
 pub mod migrate;
 pub mod mode;
@@ -29,13 +29,13 @@ pub mod promote;
 pub mod purge;
 pub mod replay;
 pub mod retention;
+pub mod rotation;
 pub mod row_lease;
 pub mod row_settle;
 pub mod seq;
 pub mod settle;
 pub mod stats;
 pub mod takeover;
-pub mod turn;
 pub mod view;
 pub mod waiting;
 
@@ -51,38 +51,38 @@ macro_rules! store_conformance {
                 a_lease_is_renewed,
                 an_owner_that_left_has_lost_its_lease,
                 an_owner_that_was_removed_has_lost_its_lease,
-                a_lapsed_lease_is_renewed_until_someone_takes,
-                an_unknown_owner_takes_nothing,
-                a_removed_owner_takes_nothing,
+                a_lapsed_lease_is_renewed_until_it_is_taken_over,
+                an_unknown_owner_acquires_nothing,
+                a_removed_owner_acquires_nothing,
             }
             members {
                 nobody_is_a_member_of_an_empty_store,
-                living_owners_are_members_with_what_they_hold,
-                one_that_wants_nothing_is_no_member,
-                a_renewal_changes_what_is_wanted,
-                a_lapsed_owner_is_no_member,
-                one_that_left_is_no_member,
+                live_owners_are_members_with_their_shard_counts,
+                an_owner_that_wants_no_shards_is_not_a_member,
+                a_renewal_changes_the_wanted_shards,
+                a_lapsed_owner_is_not_a_member,
+                an_owner_that_left_is_not_a_member,
             }
             takeover {
                 free_shards_come_with_a_first_epoch,
-                lapsed_shards_go_to_the_taker_with_the_next_epoch,
+                lapsed_shards_are_acquired_with_the_next_epoch,
                 a_living_owner_keeps_its_shards,
                 released_shards_are_free_at_once,
                 leaving_frees_every_shard,
-                no_more_is_taken_than_was_asked_for,
-                shards_in_hand_are_not_taken_again,
-                shards_whose_take_was_not_answered_are_taken_again,
+                no_more_shards_are_acquired_than_requested,
+                owned_shards_are_not_acquired_again,
+                shards_acquired_without_an_answer_are_acquired_again,
                 a_release_of_an_old_epoch_frees_nothing,
             }
-            ahead {
+            clock_ahead {
                 shards_are_taken_over,
                 the_owner_is_not_alive,
                 the_mode_can_be_changed,
-                a_renewal_makes_the_lease_sound,
+                a_renewal_corrects_the_lease,
                 a_small_step_back_changes_nothing,
                 claimed_rows_are_due_after_the_takeover,
-                hot_rows_are_due_after_the_takeover,
-                a_locked_row_does_not_hold_the_takeover_up,
+                rows_born_leased_are_due_after_the_takeover,
+                a_locked_row_does_not_delay_the_takeover,
                 rows_of_the_living_stay_leased,
             }
             fence {
@@ -91,7 +91,7 @@ macro_rules! store_conformance {
                 a_verdict_after_a_release_changes_nothing(claim),
                 a_verdict_on_an_old_token_changes_nothing,
                 a_repeated_verdict_applies_once(claim),
-                held_shards_settle_beside_refused_ones,
+                owned_shards_settle_beside_refused_ones,
                 a_settle_sees_a_takeover_that_commits_while_it_waits,
                 a_takeover_waits_for_a_settle_that_passed_its_fence,
             }
@@ -102,10 +102,10 @@ macro_rules! store_conformance {
                 keys_are_compared_byte_for_byte,
                 a_late_commit_is_read_from_the_head,
                 a_read_begins_above_its_floor,
-                a_row_behind_a_new_one_of_its_key_says_so,
-                a_row_behind_a_delayed_one_of_its_key_says_so,
-                a_row_behind_a_retried_one_of_its_key_says_so,
-                a_row_behind_a_held_one_of_its_key_says_so,
+                a_row_behind_a_new_one_of_its_key_is_marked,
+                a_row_behind_a_delayed_one_of_its_key_is_marked,
+                a_row_behind_a_retried_one_of_its_key_is_marked,
+                a_row_behind_a_held_one_of_its_key_is_marked,
                 a_row_behind_a_final_one_is_free,
                 a_row_behind_another_key_is_free,
                 a_row_without_a_key_is_never_behind,
@@ -114,7 +114,7 @@ macro_rules! store_conformance {
                 a_key_is_read_up_to_the_limit,
                 many_keys_are_read_at_once,
                 the_limit_counts_for_each_shard,
-                a_crowd_is_read_by_pages_like_a_few,
+                many_rows_are_read_page_by_page,
                 only_the_shards_asked_for_are_read,
             }
             settle {
@@ -122,16 +122,16 @@ macro_rules! store_conformance {
                 delete_removes_the_row(claim),
                 retry_counts_an_attempt_and_waits(claim),
                 defer_waits_without_counting(claim),
-                dead_leaves_the_line(claim),
-                held_leaves_the_line_and_keeps_its_key(claim),
+                a_dead_letter_is_not_read_again(claim),
+                a_held_event_is_not_read_again_and_blocks_its_key(claim),
                 a_held_row_takes_no_verdict,
-                a_long_error_is_cut,
+                a_long_error_is_truncated,
                 every_verdict_moves_the_token,
                 verdicts_mix_over_shards_and_kinds(claim),
                 two_thousand_verdicts_go_in_one_call(claim),
                 no_verdicts_are_no_error(claim),
-                defer_keeps_the_attempts_there_are,
-                a_delivered_row_still_tells_what_failed_before,
+                defer_keeps_the_attempt_count,
+                a_delivered_row_keeps_its_last_error,
                 an_event_of_tomorrow_is_retried_like_any_other,
                 a_final_row_takes_no_verdict,
                 an_unknown_row_takes_no_verdict,
@@ -143,8 +143,8 @@ macro_rules! store_conformance {
                 a_retried_row_becomes_due,
             }
             waiting {
-                a_waiting_row_is_nobodys,
-                a_row_behind_a_waiting_one_says_so,
+                a_waiting_row_has_no_owner,
+                a_row_behind_a_waiting_one_is_marked,
                 a_row_before_a_waiting_one_is_free,
                 a_key_goes_on_after_a_promotion,
                 a_row_behind_both_is_behind_the_waiting_one,
@@ -155,11 +155,11 @@ macro_rules! store_conformance {
                 nothing_is_due_where_nothing_waits,
                 a_promoted_row_is_new_and_otherwise_the_same,
                 a_row_is_promoted_once,
-                what_is_not_due_keeps_waiting,
-                what_is_due_for_longest_is_promoted_first,
+                a_row_that_is_not_due_keeps_waiting,
+                the_longest_overdue_row_is_promoted_first,
                 a_full_page_may_be_the_last_one,
                 only_the_shards_asked_for_are_promoted,
-                a_crowd_is_promoted_by_pages,
+                many_rows_are_promoted_page_by_page,
                 a_locked_row_is_promoted_later,
                 a_promoted_row_takes_a_verdict,
                 a_repeated_verdict_on_a_promoted_row_applies_once,
@@ -168,21 +168,21 @@ macro_rules! store_conformance {
                 one_row_of_each_key_comes_in_order,
                 rows_without_a_key_come_after_the_keys,
                 pages_go_on_to_the_end,
-                a_cursor_is_a_place,
-                a_blocked_head_says_so,
-                the_tail_of_a_key_is_passed_by,
-                the_newest_row_of_the_shard_is_told,
+                a_cursor_is_a_position,
+                a_blocked_head_is_marked_blocked,
+                the_rest_of_a_key_is_skipped,
+                the_newest_row_of_the_shard_is_reported,
                 heads_keep_within_their_budget,
-                a_head_is_what_a_read_brings,
+                a_head_equals_the_row_of_a_read,
             }
             early {
-                an_early_row_says_so,
+                an_early_row_is_marked_early,
                 an_early_row_becomes_due,
                 a_leased_row_is_not_early,
                 a_postponed_row_waits,
                 a_row_is_postponed_once_under_its_token,
-                what_is_due_is_not_postponed,
-                a_postponement_counts_what_it_did,
+                a_due_row_is_not_postponed,
+                a_postponement_counts_its_rows,
                 a_locked_row_is_not_postponed,
                 a_late_verdict_undoes_no_postponement,
                 a_claimer_postpones_an_early_row,
@@ -192,7 +192,7 @@ macro_rules! store_conformance {
             replay {
                 a_dead_letter_becomes_new,
                 a_held_event_becomes_new,
-                what_is_not_dead_is_not_replayed,
+                an_event_that_is_not_dead_is_not_replayed,
                 a_late_verdict_does_not_swallow_a_replay,
                 a_replay_moves_the_token,
             }
@@ -204,7 +204,7 @@ macro_rules! store_conformance {
                 without_order_a_waiting_row_is_not_claimed,
                 a_promoted_row_is_claimed_first,
                 a_retried_row_is_claimed_when_it_is_due,
-                what_is_over_or_held_is_never_claimed,
+                final_and_held_events_are_never_claimed,
                 only_the_head_of_a_key_is_claimed,
                 a_leased_head_blocks_its_key,
                 a_delayed_head_blocks_its_key,
@@ -218,16 +218,16 @@ macro_rules! store_conformance {
                 only_the_shards_asked_for_are_claimed,
                 blocked_rows_do_not_use_up_the_limit,
                 a_replayed_row_is_claimed_first,
-                a_lease_may_be_as_long_as_one_likes,
+                a_lease_may_have_any_length,
                 a_deferred_row_is_claimed_when_it_is_due,
             }
             row_lease {
                 a_renewed_lease_lives_on,
                 a_renewal_counts_from_now,
-                a_lapsed_lease_is_renewed_until_someone_takes,
-                a_lease_that_someone_took_is_not_renewed,
+                a_lapsed_lease_is_renewed_until_it_is_taken_over,
+                a_lease_that_was_taken_over_is_not_renewed,
                 an_old_token_is_not_renewed,
-                a_renewal_names_what_it_kept,
+                a_renewal_returns_the_renewed_rows,
                 a_released_row_is_due_at_once,
                 a_row_is_released_once,
                 a_row_is_released_by_its_owner_only,
@@ -236,7 +236,7 @@ macro_rules! store_conformance {
             }
             row_settle {
                 a_verdict_of_another_owner_changes_nothing,
-                a_verdict_beside_its_fence_changes_nothing,
+                a_verdict_with_a_wrong_token_or_shard_changes_nothing,
                 a_lapsed_lease_that_nobody_took_still_settles,
                 a_verdict_given_twice_applies_once,
                 kept_rows_settle_beside_lost_ones,
@@ -257,17 +257,17 @@ macro_rules! store_conformance {
                 a_replayed_event_starts_over,
                 a_skipped_event_frees_its_key,
                 a_discarded_event_frees_its_key_and_its_id,
-                an_operation_names_what_it_was_done_to,
+                an_operation_returns_the_changed_events,
                 an_event_is_found_by_its_seq,
-                what_is_found_and_left_alone_is_counted,
+                unchanged_events_are_counted,
             }
             odd_id {
                 a_held_event_is_operated_on_by_its_seq,
-                a_walk_leaves_none_out,
+                a_bulk_operation_skips_no_event,
             }
             dead_letters {
                 only_dead_and_held_events_are_listed,
-                a_letter_tells_what_the_row_knows,
+                a_dead_letter_has_the_fields_of_its_row,
                 a_letter_of_a_plain_event_is_plain,
                 the_size_of_a_payload_is_in_bytes,
                 letters_are_found_by_status,
@@ -286,26 +286,26 @@ macro_rules! store_conformance {
                 pages_show_every_letter_once,
                 pages_keep_to_their_filter,
                 pages_go_on_while_letters_come_and_go,
-                a_letter_given_up_again_has_a_new_place,
-                a_place_may_be_kept_as_text,
+                a_dead_letter_given_up_again_has_a_new_position,
+                a_position_may_be_stored_as_text,
                 a_page_has_its_limit,
-                a_place_may_be_anywhere,
+                a_position_may_be_anywhere,
             }
             view {
                 the_view_shows_dead_and_held_events,
-                the_view_tells_what_the_row_knows,
-                the_view_forgets_what_is_no_letter_any_more,
+                the_view_has_the_fields_of_the_row,
+                the_view_drops_events_that_are_no_longer_dead,
             }
             audit {
                 failed_attempts_are_counted_in_the_trail,
-                giving_up_is_noted,
-                what_did_not_fail_is_not_noted,
-                a_mixed_batch_notes_its_failures,
-                a_fenced_verdict_is_not_noted,
-                a_long_cause_is_noted_up_to_the_limit,
-                every_operation_is_noted,
+                giving_up_is_audited,
+                verdicts_without_a_failure_are_not_audited,
+                only_the_failures_of_a_mixed_batch_are_audited,
+                a_fenced_verdict_is_not_audited,
+                a_long_cause_is_truncated_in_the_audit_trail,
+                every_operation_is_audited,
                 who_and_why_may_be_long_or_absent,
-                what_was_not_done_is_not_noted,
+                operations_without_effect_are_not_audited,
                 a_trail_is_of_one_event,
                 a_trail_outlives_its_event,
                 attempts_count_anew_after_a_replay,
@@ -335,12 +335,12 @@ macro_rules! store_conformance {
             }
             stats {
                 due_events_are_counted,
-                what_has_come_due_is_counted,
-                what_is_behind_a_waiting_row_is_not_counted,
+                rows_that_became_due_are_counted,
+                rows_behind_a_waiting_row_are_not_counted,
                 an_empty_store_counts_nothing,
                 events_are_counted_by_status,
                 the_oldest_due_event_gives_the_lag,
-                living_owners_and_their_shards_are_counted,
+                live_owners_and_their_shards_are_counted,
             }
             breakdown {
                 an_empty_store_names_its_shards,
@@ -362,11 +362,11 @@ macro_rules! store_conformance {
             }
             mode {
                 tables_begin_in_the_default_mode,
-                a_mode_that_was_set_is_told,
-                a_mode_is_not_changed_while_an_owner_lives,
+                the_configured_mode_is_reported,
+                the_mode_does_not_change_while_an_owner_is_alive,
                 a_lapsed_owner_does_not_keep_the_mode,
-                an_owner_of_another_mode_is_not_entered,
-                an_owner_of_the_same_mode_is_entered,
+                an_owner_of_another_mode_cannot_join,
+                an_owner_of_the_same_mode_can_join,
                 an_owner_cannot_join_again_in_another_mode,
                 joining_and_changing_the_mode_see_each_other,
                 a_lapsed_owner_does_not_outlive_its_mode,
@@ -378,8 +378,8 @@ macro_rules! store_conformance {
                 a_seq_that_was_set_back_is_refused,
             }
             payload {
-                any_event_comes_back_as_it_went,
-                odd_json_comes_back_byte_for_byte,
+                every_event_is_read_as_it_was_written,
+                unusual_json_is_preserved_byte_for_byte,
                 the_deepest_and_the_largest_payload_pass,
                 a_full_set_of_headers_keeps_its_order,
                 every_part_of_an_envelope_comes_back,
@@ -389,12 +389,12 @@ macro_rules! store_conformance {
                 an_oversized_text_stays_in_the_database,
                 oversized_bytes_stay_in_the_database,
                 oversized_headers_stay_in_the_database,
-                what_is_one_byte_too_large_is_refused,
+                an_event_one_byte_too_large_is_refused,
                 a_read_keeps_within_its_budget,
                 a_read_goes_on_where_the_budget_ended,
                 shards_share_the_budget,
                 one_row_comes_whatever_its_size,
-                what_cannot_start_uses_up_no_budget,
+                blocked_events_use_no_budget,
                 large_headers_count,
                 a_read_of_keys_keeps_within_its_budget,
                 a_claim_keeps_within_its_budget,
@@ -404,30 +404,30 @@ macro_rules! store_conformance {
                 a_stale_owner_changes_nothing,
                 two_settles_of_one_verdict_apply_once,
             }
-            turn {
+            rotation {
                 a_claim_goes_on_after_a_key,
                 a_key_to_go_on_after_counts_in_the_first_shard_only,
-                every_key_gets_its_turn,
-                rows_with_and_without_a_key_take_turns,
-                a_long_queue_of_a_blocked_key_is_passed_by,
+                every_key_is_claimed_in_rotation,
+                rows_with_and_without_a_key_alternate,
+                a_long_queue_of_a_blocked_key_is_skipped,
             }
             crash {
-                a_suspect_is_counted_each_time,
-                what_was_decided_since_is_not_counted,
+                every_start_after_a_crash_is_counted,
+                a_row_settled_since_is_not_counted,
                 a_verdict_and_a_replay_start_from_nothing,
-                what_was_counted_before_is_left_alone,
+                a_start_that_was_counted_is_not_counted_again,
             }
-            hot {
-                places_are_given_of_what_goes_hot,
-                a_crowd_goes_hot_in_its_order,
-                a_hot_row_is_not_due_while_its_lease_lasts,
-                a_lapsed_hot_row_says_so,
-                the_writer_settles_a_hot_row,
+            local_lease {
+                an_insert_returns_the_positions_of_leased_rows,
+                many_leased_rows_keep_their_order,
+                a_row_born_leased_is_not_due_during_its_lease,
+                a_lapsed_birth_lease_is_marked_lapsed,
+                the_writer_settles_its_leased_row,
                 a_reclaimed_row_is_no_longer_its_writers,
                 only_a_lapsed_lease_is_reclaimed,
-                a_hot_row_that_failed_is_an_ordinary_one,
+                a_failed_row_loses_its_birth_lease,
                 an_event_with_a_key_knows_whether_it_is_next,
-                only_what_is_pending_or_held_is_before_another,
+                only_pending_and_held_events_precede_another,
             }
             competing {
                 eight_claimers_never_overlap,
@@ -439,11 +439,11 @@ macro_rules! store_conformance {
             operators {
                 two_replays_at_once_have_one_effect,
                 operations_at_once_come_one_after_the_other,
-                operators_relays_and_upkeep_keep_out_of_each_others_way,
+                operators_relays_and_maintenance_do_not_conflict,
             }
             cancellation {
                 a_dropped_settle_applies_all_or_nothing(claim),
-                a_dropped_take_takes_all_or_nothing,
+                a_dropped_acquire_takes_all_shards_or_none,
                 dropped_reads_leave_the_store_usable,
                 a_dropped_join_can_be_repeated,
                 a_dropped_leave_is_whole,

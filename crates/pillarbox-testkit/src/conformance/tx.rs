@@ -47,7 +47,7 @@ macro_rules! tx_conformance {
                 an_empty_transaction_commits,
                 a_closure_that_succeeds_commits,
                 two_transactions_do_not_disturb_each_other,
-                an_event_that_says_little_has_its_defaults,
+                an_event_with_few_fields_has_the_defaults,
             }
             rollback {
                 a_rollback_takes_rows_and_events_back,
@@ -61,7 +61,7 @@ macro_rules! tx_conformance {
                 a_failed_statement_in_a_savepoint_poisons_no_connection,
                 a_commit_after_a_failed_statement_is_an_error,
                 a_commit_without_events_after_a_failed_statement_is_an_error,
-                events_emitted_after_a_failed_statement_are_no_ghosts,
+                events_emitted_after_a_failed_statement_do_not_appear,
                 callbacks_learn_of_the_rollback,
                 a_closure_that_ignores_a_failed_statement_gets_an_error,
                 a_rollback_after_a_failed_statement_leaves_the_pool_usable,
@@ -99,13 +99,13 @@ macro_rules! tx_conformance {
                 an_event_goes_with_a_dropped_transaction,
                 a_connection_with_a_transaction_takes_events,
                 a_bare_connection_is_refused,
-                a_transaction_that_the_database_gave_up_takes_no_events,
+                an_aborted_transaction_takes_no_events,
                 events_are_unseen_until_the_caller_commits,
             }
             duplicate {
                 an_id_given_twice_in_one_transaction_is_refused,
                 an_id_that_exists_is_refused,
-                a_refused_id_leaves_the_callers_transaction_as_it_says,
+                a_refused_id_leaves_the_callers_transaction_in_the_reported_state,
                 a_refused_batch_leaves_nothing_behind,
                 the_pool_goes_on_after_a_refusal,
                 ids_differ_in_case,
@@ -115,19 +115,19 @@ macro_rules! tx_conformance {
                 before_write_may_drop_events,
                 an_error_in_before_write_reaches_the_caller,
                 hooks_run_in_order,
-                a_commit_is_told_with_its_events,
-                a_rollback_is_told_with_its_events,
-                an_own_transaction_is_told_of_the_write_only,
+                the_commit_hook_gets_the_events,
+                the_rollback_hook_gets_the_events,
+                a_callers_transaction_runs_only_the_write_hooks,
                 callbacks_run_after_the_commit,
                 callbacks_run_after_a_rollback,
                 a_panic_after_the_commit_does_not_reach_the_caller,
-                a_savepoint_rolled_back_is_not_told,
+                the_commit_hook_gets_no_events_of_a_rolled_back_savepoint,
                 a_panic_after_the_write_does_not_reach_the_caller,
                 a_panic_after_a_rollback_does_not_reach_the_caller,
             }
             batch {
-                before_write_sees_a_call_as_one,
-                a_call_without_events_is_no_call,
+                before_write_sees_all_events_of_a_call,
+                a_call_without_events_writes_nothing,
                 before_write_may_replace_events,
                 before_write_may_drop_a_whole_call,
                 an_own_transaction_may_have_its_event_dropped,
@@ -150,7 +150,7 @@ macro_rules! tx_conformance {
             }
             context {
                 the_context_lands_in_tenant_and_headers,
-                an_event_keeps_what_it_says_itself,
+                an_event_keeps_its_own_context,
                 no_context_leaves_nothing,
             }
             inbox {
@@ -168,7 +168,7 @@ macro_rules! tx_conformance {
                 a_transaction_dropped_anywhere_is_whole_or_absent,
                 a_begin_dropped_anywhere_gives_its_connection_back,
                 a_savepoint_dropped_anywhere_is_whole_or_absent,
-                what_precedes_a_dropped_savepoint_is_whole_or_absent,
+                events_before_a_dropped_savepoint_are_complete_or_absent,
                 an_own_transaction_dropped_anywhere_leaves_nothing,
                 a_rollback_dropped_anywhere_still_rolls_back,
             }
@@ -176,7 +176,7 @@ macro_rules! tx_conformance {
     };
 }
 
-/// What the cases emit where a typed event is meant.
+/// A typed event.
 #[derive(Debug, Serialize, Deserialize, pillarbox::Event)]
 #[event("order.placed", version = 3, aggregate = "order")]
 pub(crate) struct OrderPlaced {
@@ -205,7 +205,7 @@ pub(crate) async fn has_event<B: Backend>(backend: &B, id: &EventId) -> bool {
     backend.store().event(id).await.unwrap().is_some()
 }
 
-/// How many events wait.
+/// The number of new events.
 pub(crate) async fn events<B: Backend>(backend: &B) -> u64 {
     backend.store().stats().await.unwrap().new
 }
@@ -234,11 +234,11 @@ pub(crate) async fn assert_usable<B: Backend>(backend: &B) {
     }
 }
 
-/// Far from the orders of the cases.
+/// An order number that no case uses.
 const FAR: i64 = 900_000;
 
 async fn commit<B: Backend>(backend: &B, mut tx: OutboxTx<B::Open>, order: i64) {
-    backend.place(&mut tx, order).await.unwrap();
+    backend.place_order(&mut tx, order).await.unwrap();
     let id = tx.emit(&placed(order)).await.unwrap().unwrap();
     tx.commit().await.unwrap();
     assert!(has_event(backend, &id).await && backend.has_order(order).await);

@@ -10,7 +10,7 @@ use std::{
 
 use pillarbox::{Clock, SystemClock, Timestamp};
 
-/// A clock that a test turns by hand. Clones show the same time.
+/// A clock that a test sets. Clones show the same time.
 ///
 /// # Examples
 /// ```

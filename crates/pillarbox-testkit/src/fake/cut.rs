@@ -1,4 +1,4 @@
-//! Cancellation at a chosen place: a future is polled so many times and then dropped.
+//! Cancellation at a chosen point: a future is polled a number of times and then dropped.
 
 use std::{future::poll_fn, pin::pin, task::Poll};
 

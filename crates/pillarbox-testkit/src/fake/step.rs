@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Call;
 
-/// Many times what a call needs to get there, on however busy a machine.
+/// The limit of a wait for a call. No healthy test reaches it, on however busy a machine.
 const LONGEST: Duration = Duration::from_secs(180);
 
 /// On which side of the store a call is held.

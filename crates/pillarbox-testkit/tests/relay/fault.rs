@@ -1,4 +1,4 @@
-//! The database goes wrong under a relay.
+//! Database faults under a running relay.
 
 use std::time::Duration;
 
@@ -6,117 +6,117 @@ use pillarbox::store::ClaimMode;
 use pillarbox::{Backoff, ErrorKind, Listeners, Outbox, Relay, RelaySettings};
 use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 
-use crate::fixture::{Place, Script, free, keyed, next, quick, wait_for};
+use crate::fixture::{Script, TestDatabase, free, keyed, next, quick, wait_for};
 
-/// The database says that the shards are ours, and nobody told us.
-pub(crate) async fn a_take_whose_answer_is_lost_strands_nothing(place: &Place) {
-    let store = FaultyStore::new(place.store());
+/// The database has assigned the shards, and the relay does not know it.
+pub(crate) async fn a_lost_answer_to_an_acquire_strands_no_shard(db: &TestDatabase) {
+    let store = FaultyStore::new(db.store());
     store.next(Call::AcquireShards, Fault::LoseAnswer);
     store.next(Call::AcquireShards, Fault::LoseAnswer);
-    let (listeners, mut hears) = Script::default().listeners();
+    let (listeners, mut received) = Script::default().listeners();
     let handle = relay(&store, listeners, ClaimMode::Shards).spawn().await.unwrap();
 
-    place.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
+    db.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
 
-    next(&mut hears, 2).await;
+    next(&mut received, 2).await;
     assert!(store.is_spent());
     handle.stop().await.unwrap();
 }
 
-/// The rows are leased and nobody told us: they come when the lease is over.
-pub(crate) async fn a_claim_whose_answer_is_lost_strands_nothing(place: &Place) {
-    let store = FaultyStore::new(place.store());
+/// The rows are leased and the relay does not know it: they are delivered after the lease.
+pub(crate) async fn a_lost_answer_to_a_claim_strands_no_event(db: &TestDatabase) {
+    let store = FaultyStore::new(db.store());
     store.next(Call::Read, Fault::LoseAnswer);
-    place.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2), free(3)]).await;
-    let (listeners, mut hears) = Script::default().listeners();
+    db.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2), free(3)]).await;
+    let (listeners, mut received) = Script::default().listeners();
 
     let handle = relay(&store, listeners, ClaimMode::Rows).spawn().await.unwrap();
 
-    let heard = next(&mut hears, 3).await;
+    let numbers = next(&mut received, 3).await;
     assert!(store.is_spent());
-    assert!(heard.iter().filter(|number| **number < 3).is_sorted());
+    assert!(numbers.iter().filter(|number| **number < 3).is_sorted());
     handle.stop().await.unwrap();
 }
 
-/// Repeated, it applies to nothing: written before, and nothing may overtake because of that.
-pub(crate) async fn a_settle_whose_answer_is_lost_keeps_the_order(place: &Place, claim: ClaimMode) {
-    let store = FaultyStore::new(place.store());
+/// The repeated settle changes nothing, and no event overtakes another because of it.
+pub(crate) async fn a_lost_answer_to_a_settle_keeps_the_order(db: &TestDatabase, claim: ClaimMode) {
+    let store = FaultyStore::new(db.store());
     for _ in 0..4 {
         store.next(Call::Settle, Fault::LoseAnswer);
     }
     let script = Script::default().fail(3, 2).fail(7, 1).fail(11, 2);
-    let (listeners, mut hears) = script.listeners();
+    let (listeners, mut received) = script.listeners();
     let relay = relay(&store, listeners, claim);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
     for number in 0..30 {
-        place.commit(&outbox, vec![keyed("k", number)]).await;
+        db.commit(&outbox, vec![keyed("k", number)]).await;
     }
 
-    assert_eq!(next(&mut hears, 30).await, (0..30).collect::<Vec<_>>());
+    assert_eq!(next(&mut received, 30).await, (0..30).collect::<Vec<_>>());
     handle.stop().await.unwrap();
-    assert!(hears.try_recv().is_err(), "the answer was lost, not the verdict: none comes twice");
+    assert!(received.try_recv().is_err(), "the answer was lost, not the verdict: none comes twice");
 }
 
 /// The batch is split until the one that cannot be written stands alone.
-pub(crate) async fn a_verdict_that_is_refused_keeps_no_other_from_being_written(
-    place: &Place,
+pub(crate) async fn a_refused_verdict_does_not_block_the_others(
+    db: &TestDatabase,
     claim: ClaimMode,
 ) {
-    let store = FaultyStore::new(place.store());
+    let store = FaultyStore::new(db.store());
     for _ in 0..3 {
         store.next(Call::Settle, Fault::Refuse);
     }
-    let (listeners, mut hears) = Script::default().listeners();
-    place.commit(&Outbox::new(), (0..40).map(free).collect()).await;
+    let (listeners, mut received) = Script::default().listeners();
+    db.commit(&Outbox::new(), (0..40).map(free).collect()).await;
 
     let handle = relay(&store, listeners, claim).spawn().await.unwrap();
 
-    next(&mut hears, 40).await;
-    all_settled(place).await;
+    next(&mut received, 40).await;
+    all_settled(db).await;
     assert!(store.is_spent());
     handle.stop().await.unwrap();
-    assert!(hears.try_recv().is_err(), "none comes twice");
+    assert!(received.try_recv().is_err(), "none comes twice");
 }
 
-/// Wherever the driver panics, the relay goes on.
-pub(crate) async fn a_store_that_panics_is_asked_again(place: &Place, claim: ClaimMode) {
-    let store = FaultyStore::new(place.store());
-    let (listeners, mut hears) = Script::default().listeners();
+/// The relay goes on wherever the driver panics.
+pub(crate) async fn a_panicking_store_is_called_again(db: &TestDatabase, claim: ClaimMode) {
+    let store = FaultyStore::new(db.store());
+    let (listeners, mut received) = Script::default().listeners();
     let handle = relay(&store, listeners, claim).spawn().await.unwrap();
 
     for (number, call) in (1..).zip([Call::Renew, Call::Read, Call::Settle, Call::Renew]) {
         store.next(call, Fault::Panic);
-        place.commit(&Outbox::new(), vec![keyed("k", number)]).await;
-        assert_eq!(next(&mut hears, 1).await, [number]);
+        db.commit(&Outbox::new(), vec![keyed("k", number)]).await;
+        assert_eq!(next(&mut received, 1).await, [number]);
         wait_for(async || store.is_spent().then_some(())).await;
     }
 
-    place.commit(&Outbox::new(), vec![keyed("k", 9)]).await;
-    assert_eq!(next(&mut hears, 1).await, [9]);
+    db.commit(&Outbox::new(), vec![keyed("k", 9)]).await;
+    assert_eq!(next(&mut received, 1).await, [9]);
     handle.stop().await.unwrap();
 }
 
 /// Calls of every kind fail for a while.
-pub(crate) async fn an_outage_is_survived(place: &Place, claim: ClaimMode) {
-    let store = FaultyStore::new(place.store());
-    let (listeners, mut hears) = Script::default().listeners();
+pub(crate) async fn an_outage_is_survived(db: &TestDatabase, claim: ClaimMode) {
+    let store = FaultyStore::new(db.store());
+    let (listeners, mut received) = Script::default().listeners();
     let handle = relay(&store, listeners, claim).spawn().await.unwrap();
     for call in [Call::Renew, Call::AcquireShards, Call::Read, Call::Settle] {
         (0..4).for_each(|_| store.next(call, Fault::Fail));
     }
 
-    place.commit(&Outbox::new(), (0..10).map(|n| keyed("k", n)).collect()).await;
+    db.commit(&Outbox::new(), (0..10).map(|n| keyed("k", n)).collect()).await;
 
-    assert_eq!(next(&mut hears, 10).await, (0..10).collect::<Vec<_>>());
-    all_settled(place).await;
+    assert_eq!(next(&mut received, 10).await, (0..10).collect::<Vec<_>>());
+    all_settled(db).await;
     handle.stop().await.unwrap();
 }
 
-/// Not by a relay that ends in silence.
-pub(crate) async fn a_start_that_fails_is_told_at_once(place: &Place) {
-    let store = FaultyStore::new(place.store());
+/// The spawn fails, instead of the relay later.
+pub(crate) async fn a_failed_start_is_reported_at_once(db: &TestDatabase) {
+    let store = FaultyStore::new(db.store());
     store.next(Call::Join, Fault::Fail);
 
     let error = relay(&store, Listeners::new(), ClaimMode::Shards).spawn().await.unwrap_err();
@@ -124,8 +124,8 @@ pub(crate) async fn a_start_that_fails_is_told_at_once(place: &Place) {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
-async fn all_settled(place: &Place) {
-    let store = place.store();
+async fn all_settled(db: &TestDatabase) {
+    let store = db.store();
     let is_settled = async || {
         let stats = store.stats().await.unwrap();
         (stats.new + stats.waiting == 0).then_some(())

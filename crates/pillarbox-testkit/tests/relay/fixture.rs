@@ -1,4 +1,4 @@
-//! A store with a way to commit into it, and a listener whose calls a test can wait for.
+//! A database of the test, and a listener whose calls the test can wait for.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -16,13 +16,14 @@ use pillarbox::{
 use pillarbox_testkit::{Backend, MysqlBackend, OwnTx as _, PostgresBackend, SqliteBackend};
 use tokio::sync::mpsc;
 
-/// A test that waits for longer is stuck. Nothing that works needs it, on however busy a machine.
-pub(crate) const LONGEST: Duration = Duration::from_secs(180);
+/// The limit of every wait. No healthy test reaches it, on however busy a machine.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// How often a table is looked at that tells of nothing by itself.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often a test polls a table.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-pub(crate) enum Place {
+/// The database of one test.
+pub(crate) enum TestDatabase {
     Memory(MemoryStore, ShiftedClock),
     Sqlite(SqliteBackend),
     Mysql(Box<MysqlBackend>),
@@ -30,18 +31,18 @@ pub(crate) enum Place {
 }
 
 #[expect(clippy::unused_async, reason = "opened like the others")]
-pub(crate) async fn open_memory(_: &str) -> Option<Place> {
+pub(crate) async fn open_memory(_: &str) -> Option<TestDatabase> {
     let clock = ShiftedClock::default();
-    Some(Place::Memory(MemoryStore::with_clock(clock.clone()), clock))
+    Some(TestDatabase::Memory(MemoryStore::with_clock(clock.clone()), clock))
 }
 
-pub(crate) async fn open_sqlite(test: &str) -> Option<Place> {
-    SqliteBackend::open(test).await.ok().map(Place::Sqlite)
+pub(crate) async fn open_sqlite(test: &str) -> Option<TestDatabase> {
+    SqliteBackend::open(test).await.ok().map(TestDatabase::Sqlite)
 }
 
-pub(crate) async fn open_mysql(test: &str) -> Option<Place> {
+pub(crate) async fn open_mysql(test: &str) -> Option<TestDatabase> {
     match MysqlBackend::open(test).await {
-        Ok(backend) => Some(Place::Mysql(Box::new(backend))),
+        Ok(backend) => Some(TestDatabase::Mysql(Box::new(backend))),
         Err(missing) => {
             pillarbox_testkit::skip(&missing.0);
             None
@@ -49,9 +50,9 @@ pub(crate) async fn open_mysql(test: &str) -> Option<Place> {
     }
 }
 
-pub(crate) async fn open_postgres(test: &str) -> Option<Place> {
+pub(crate) async fn open_postgres(test: &str) -> Option<TestDatabase> {
     match PostgresBackend::open(test).await {
-        Ok(backend) => Some(Place::Postgres(Box::new(backend))),
+        Ok(backend) => Some(TestDatabase::Postgres(Box::new(backend))),
         Err(missing) => {
             pillarbox_testkit::skip(&missing.0);
             None
@@ -59,7 +60,7 @@ pub(crate) async fn open_postgres(test: &str) -> Option<Place> {
     }
 }
 
-impl Place {
+impl TestDatabase {
     pub(crate) fn store(&self) -> Arc<dyn Store> {
         match self {
             Self::Memory(store, _) => Arc::new(store.clone()),
@@ -78,7 +79,7 @@ impl Place {
         }
     }
 
-    /// Commits a transaction of the test's own, whose end the outbox does not see.
+    /// Commits a transaction of the test's own, whose commit the outbox does not see.
     pub(crate) async fn commit_unseen(&self, outbox: &Outbox, envelope: Envelope) {
         match self {
             Self::Memory(store, _) => {
@@ -92,7 +93,7 @@ impl Place {
         }
     }
 
-    /// Commits rows as they are said to be.
+    /// Inserts these rows and commits.
     pub(crate) async fn insert(&self, insert: &Insert<'_>) {
         match self {
             Self::Memory(store, _) => write(store, insert).await,
@@ -250,18 +251,18 @@ async fn emit(
     ids
 }
 
-/// Waits until the only relay, which was told to stop, gives its shards back: it starts nothing any
-/// more.
-pub(crate) async fn until_it_leaves(store: Arc<dyn Store>) {
+/// Waits until the only relay, which was told to stop, gives its shards back. It starts no delivery
+/// after that.
+pub(crate) async fn until_the_relay_leaves(store: Arc<dyn Store>) {
     let leaving = async {
         while !store.members().await.unwrap().is_empty() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(LONGEST, leaving).await.expect("it leaves");
+    tokio::time::timeout(WAIT_TIMEOUT, leaving).await.expect("it leaves");
 }
 
-/// Looks again and again until there is something to see.
+/// Polls until there is a result.
 pub(crate) async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
@@ -269,10 +270,10 @@ pub(crate) async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
                 return found;
             }
             // Not to take the core from the relay that is waited for.
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(LONGEST, looking).await.expect("it comes in the end")
+    tokio::time::timeout(WAIT_TIMEOUT, looking).await.expect("it comes in the end")
 }
 
 /// An event whose payload is a number, ordered by a key.
@@ -285,7 +286,7 @@ pub(crate) fn free(number: i64) -> Envelope {
     Envelope::json("test.step", &number).unwrap()
 }
 
-/// Quick enough for a test, and with leases and timeouts that no busy machine outlasts.
+/// Settings with short polls, and with leases and timeouts that outlast every test.
 pub(crate) fn quick() -> RelaySettings {
     RelaySettings {
         lease: Duration::from_secs(30),
@@ -299,12 +300,12 @@ pub(crate) fn quick() -> RelaySettings {
     }
 }
 
-pub(crate) fn relay(place: &Place, listeners: Listeners) -> Relay {
+pub(crate) fn relay(db: &TestDatabase, listeners: Listeners) -> Relay {
     let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(5));
-    Relay::new(place.store(), listeners).settings(quick()).retry(backoff)
+    Relay::new(db.store(), listeners).settings(quick()).retry(backoff)
 }
 
-/// Hears every event; fails those it was told to fail, as often as it was told.
+/// A listener that records every event, and fails those that it was told to fail.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     failures: Arc<Mutex<HashMap<i64, u32>>>,
@@ -319,31 +320,31 @@ impl Script {
         self
     }
 
-    /// It fails no more.
-    pub(crate) fn mend(&self, number: i64) {
+    /// The event fails no more.
+    pub(crate) fn stop_failing(&self, number: i64) {
         self.failures.lock().unwrap().remove(&number);
     }
 
-    /// Listeners that follow the script, and the numbers they took, in order.
+    /// Listeners that follow the script, and the numbers of their deliveries in order.
     pub(crate) fn listeners(&self) -> (Listeners, mpsc::UnboundedReceiver<i64>) {
-        let (heard, hears) = mpsc::unbounded_channel();
-        (self.telling(heard), hears)
+        let (sender, received) = mpsc::unbounded_channel();
+        (self.sending(sender), received)
     }
 
-    /// Listeners that follow the script, and tell the numbers they took; for more than one relay.
-    pub(crate) fn telling(&self, heard: mpsc::UnboundedSender<i64>) -> Listeners {
+    /// The same with a channel that several relays share.
+    pub(crate) fn sending(&self, sender: mpsc::UnboundedSender<i64>) -> Listeners {
         let failures = Arc::clone(&self.failures);
         Listeners::new().fallback(move |event: Envelope, _: Cx| {
-            let result = hear(&failures, &event);
+            let result = follow(&failures, &event);
             if let Ok(number) = &result {
-                heard.send(*number).ok();
+                sender.send(*number).ok();
             }
             async move { result.map(drop) }
         })
     }
 }
 
-fn hear(failures: &Mutex<HashMap<i64, u32>>, event: &Envelope) -> Result<i64, Failure> {
+fn follow(failures: &Mutex<HashMap<i64, u32>>, event: &Envelope) -> Result<i64, Failure> {
     let number = event.payload().as_json().unwrap().parse()?;
     let mut failures = failures.lock().unwrap();
     match failures.get_mut(&number) {
@@ -355,15 +356,15 @@ fn hear(failures: &Mutex<HashMap<i64, u32>>, event: &Envelope) -> Result<i64, Fa
     }
 }
 
-/// The next numbers heard.
-pub(crate) async fn next(hears: &mut mpsc::UnboundedReceiver<i64>, count: usize) -> Vec<i64> {
+/// The numbers of the next deliveries.
+pub(crate) async fn next(received: &mut mpsc::UnboundedReceiver<i64>, count: usize) -> Vec<i64> {
     let mut numbers = Vec::new();
-    let hearing = async {
+    let receiving = async {
         while numbers.len() < count {
-            numbers.push(hears.recv().await.expect("the relay runs"));
+            numbers.push(received.recv().await.expect("the relay runs"));
         }
     };
-    let heard = tokio::time::timeout(LONGEST, hearing).await;
-    assert!(heard.is_ok(), "only {numbers:?} came, {count} were to come");
+    let in_time = tokio::time::timeout(WAIT_TIMEOUT, receiving).await;
+    assert!(in_time.is_ok(), "only {numbers:?} came, {count} were to come");
     numbers
 }

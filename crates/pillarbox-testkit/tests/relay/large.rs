@@ -9,7 +9,7 @@ use pillarbox_testkit::fake::FaultyStore;
 use pillarbox_testkit::{Backend as _, Foreign};
 use tokio::sync::mpsc;
 
-use crate::fixture::{Place, keyed, next, quick, wait_for};
+use crate::fixture::{TestDatabase, keyed, next, quick, wait_for};
 use crate::rows::by_rows;
 
 /// What a relay may have in memory, and one event more: there is room for that whatever there is.
@@ -20,14 +20,14 @@ const KEYS: i64 = 50;
 
 /// What was read, and what was delivered, in order.
 #[derive(Clone, Default)]
-struct Held(Arc<Mutex<Vec<Seen>>>);
+struct MemoryUse(Arc<Mutex<Vec<Seen>>>);
 
 enum Seen {
     Read(EventId, usize),
     Delivered(EventId),
 }
 
-impl Held {
+impl MemoryUse {
     fn read(&self, row: &Pending) {
         if let Some(event) = row.event() {
             let read = Seen::Read(event.event_id().clone(), row.content.bytes());
@@ -62,67 +62,71 @@ impl Held {
 
     /// Listeners that tell the number of each event.
     fn listeners(&self) -> (Listeners, mpsc::UnboundedReceiver<i64>) {
-        let (heard, hears) = mpsc::unbounded_channel();
+        let (sender, received) = mpsc::unbounded_channel();
         let held = self.clone();
         let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
-            let (held, heard) = (held.clone(), heard.clone());
+            let (held, sender) = (held.clone(), sender.clone());
             async move {
                 let number = String::from_utf8_lossy(event.payload().as_bytes());
-                heard.send(number.trim_end().parse()?).ok();
+                sender.send(number.trim_end().parse()?).ok();
                 held.delivered(&event);
                 Ok::<_, Failure>(())
             }
         });
-        (listeners, hears)
+        (listeners, received)
     }
 }
 
 /// Many small events, then a hundred of a megabyte, from a relay that knows neither.
-pub(crate) async fn large_events_behind_many_small_ones_fit_in(place: &Place) {
-    drain(place, quick()).await;
+pub(crate) async fn large_events_behind_many_small_ones_stay_within_the_memory_limit(
+    db: &TestDatabase,
+) {
+    drain(db, quick()).await;
 }
 
 /// The same by row claims.
-pub(crate) async fn large_events_claimed_behind_small_ones_fit_in(place: &Place) {
-    drain(place, by_rows()).await;
+pub(crate) async fn large_events_claimed_behind_small_ones_stay_within_the_memory_limit(
+    db: &TestDatabase,
+) {
+    drain(db, by_rows()).await;
 }
 
-async fn drain(place: &Place, settings: RelaySettings) {
+async fn drain(db: &TestDatabase, settings: RelaySettings) {
     let writer = Outbox::new();
-    place.commit(&writer, (0..SMALL).map(|number| keyed(&key(number), number)).collect()).await;
+    db.commit(&writer, (0..SMALL).map(|number| keyed(&key(number), number)).collect()).await;
     for number in SMALL..SMALL + LARGE {
-        place.commit(&writer, vec![large(number)]).await;
+        db.commit(&writer, vec![large(number)]).await;
     }
-    let held = Held::default();
+    let held = MemoryUse::default();
     let watch = held.clone();
-    let store = FaultyStore::new(place.store()).watched(move |row| watch.read(row));
-    let (listeners, mut hears) = held.listeners();
+    let store = FaultyStore::new(db.store()).watched(move |row| watch.read(row));
+    let (listeners, mut received) = held.listeners();
 
     let relay = Relay::new(store, listeners).settings(settings);
     let handle = relay.spawn().await.unwrap();
-    let heard = hear_all(&mut hears).await;
+    let numbers = receive_all(&mut received).await;
     handle.stop().await.unwrap();
 
     assert!(held.most() <= MOST, "{} MiB were in memory", held.most() >> 20);
     for key in 0..KEYS {
-        let of_key: Vec<i64> = heard.iter().copied().filter(|it| it % KEYS == key).collect();
+        let of_key: Vec<i64> = numbers.iter().copied().filter(|it| it % KEYS == key).collect();
         let all: Vec<i64> = (0..SMALL + LARGE).filter(|it| it % KEYS == key).collect();
         assert_eq!(of_key, all, "each once and in order");
     }
 }
 
-async fn hear_all(hears: &mut mpsc::UnboundedReceiver<i64>) -> Vec<i64> {
-    let mut heard = Vec::new();
+async fn receive_all(received: &mut mpsc::UnboundedReceiver<i64>) -> Vec<i64> {
+    let mut numbers = Vec::new();
     let count = usize::try_from(SMALL + LARGE).unwrap();
-    while heard.len() < count {
+    while numbers.len() < count {
         // What comes in 20 seconds, again and again.
-        heard.extend(next(hears, (count - heard.len()).min(100)).await);
+        numbers.extend(next(received, (count - numbers.len()).min(100)).await);
     }
-    heard
+    numbers
 }
 
 /// Rows that are too large for an event are given up, and keep no other waiting.
-pub(crate) async fn oversized_rows_are_dead_with_their_size(place: &Place) {
+pub(crate) async fn oversized_rows_are_dead_with_their_size(db: &TestDatabase) {
     let text = |size: usize| format!("\"{}\"", "x".repeat(size - 2));
     let headers = format!("{{\"n\":\"{}\"}}", "x".repeat((1 << 20) - 8));
     let rows = [
@@ -141,25 +145,25 @@ pub(crate) async fn oversized_rows_are_dead_with_their_size(place: &Place) {
         ("headers", "headers have 1048576 bytes, the limit is 65536"),
     ];
     for row in &rows {
-        match place {
-            Place::Memory(..) => return,
-            Place::Sqlite(backend) => backend.insert_foreign(row).await,
-            Place::Mysql(backend) => backend.insert_foreign(row).await,
-            Place::Postgres(backend) => backend.insert_foreign(row).await,
+        match db {
+            TestDatabase::Memory(..) => return,
+            TestDatabase::Sqlite(backend) => backend.insert_foreign(row).await,
+            TestDatabase::Mysql(backend) => backend.insert_foreign(row).await,
+            TestDatabase::Postgres(backend) => backend.insert_foreign(row).await,
         }
     }
-    place.commit(&Outbox::new(), vec![keyed("k", 7)]).await;
-    let (listeners, mut hears) = Held::default().listeners();
+    db.commit(&Outbox::new(), vec![keyed("k", 7)]).await;
+    let (listeners, mut received) = MemoryUse::default().listeners();
 
-    let relay = Relay::new(place.store(), listeners).settings(quick());
+    let relay = Relay::new(db.store(), listeners).settings(quick());
     let handle = relay.spawn().await.unwrap();
 
-    assert_eq!(next(&mut hears, 1).await, [7]);
+    assert_eq!(next(&mut received, 1).await, [7]);
     for (id, cause) in expected {
-        let dead = place.event_with(&EventId::new(id).unwrap(), Status::Dead).await;
+        let dead = db.event_with(&EventId::new(id).unwrap(), Status::Dead).await;
         assert_eq!(dead.last_error.as_deref(), Some(cause));
     }
-    let stats = wait_for(async || place.store().stats().await.ok().filter(|it| it.new == 0));
+    let stats = wait_for(async || db.store().stats().await.ok().filter(|it| it.new == 0));
     assert_eq!(stats.await.dead, 3);
     handle.stop().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The hot path: from the commit straight to the listener.
+//! The local queue: from the commit straight to the listener.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,38 +10,40 @@ use pillarbox::{Envelope, Hook, Outbox, OwnerId, Relay, RelaySettings, Tables};
 use pillarbox_testkit::fake::{Call, FaultyStore, Side};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::fixture::{LONGEST, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{
+    Script, TestDatabase, WAIT_TIMEOUT, free, keyed, next, quick, relay, wait_for,
+};
 use crate::rows::Gate;
 use crate::telemetry::soon;
 
-/// Nothing is found in the table by chance: the relay looks at the start, and then when it is woken.
+/// Settings without polls: the relay reads at its start, and then when it is woken.
 fn blind() -> RelaySettings {
     let hour = Duration::from_secs(3600);
     RelaySettings { poll: hour, sweep: hour, ..quick() }
 }
 
-/// An event without a key comes from memory: nobody looks into the table, and its row is settled.
-pub(crate) async fn a_free_event_comes_without_a_look_at_the_table(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners).settings(blind());
+/// An event without a key comes from the local queue: the relay reads no table, and settles its row.
+pub(crate) async fn an_event_without_a_key_is_delivered_without_a_read(db: &TestDatabase) {
+    let (listeners, mut received) = Script::default().listeners();
+    let relay = relay(db, listeners).settings(blind());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    let ids = place.commit(&outbox, vec![free(1), free(2), free(3)]).await;
+    let ids = db.commit(&outbox, vec![free(1), free(2), free(3)]).await;
 
-    let mut heard = next(&mut hears, 3).await;
-    heard.sort_unstable();
-    assert_eq!(heard, [1, 2, 3]);
+    let mut numbers = next(&mut received, 3).await;
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3]);
     for id in &ids {
-        assert_eq!(place.event_with(id, Status::Done).await.attempts, 0);
+        assert_eq!(db.event_with(id, Status::Done).await.attempts, 0);
     }
     handle.stop().await.unwrap();
 }
 
-/// With others that have a key, each comes once, whichever way it takes.
-pub(crate) async fn hot_and_cold_events_come_once_each(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners);
+/// Events with and without a key are delivered once, from the queue or from the table.
+pub(crate) async fn queued_and_polled_events_are_delivered_once(db: &TestDatabase) {
+    let (listeners, mut received) = Script::default().listeners();
+    let relay = relay(db, listeners);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
@@ -49,68 +51,70 @@ pub(crate) async fn hot_and_cold_events_come_once_each(place: &Place) {
         let first = round * 4;
         let events =
             vec![free(first), keyed("a", first + 1), free(first + 2), keyed("b", first + 3)];
-        place.commit(&outbox, events).await;
+        db.commit(&outbox, events).await;
     }
 
-    let mut heard = next(&mut hears, 200).await;
+    let mut numbers = next(&mut received, 200).await;
     handle.stop().await.unwrap();
-    while let Ok(more) = hears.try_recv() {
-        heard.push(more);
+    while let Ok(more) = received.try_recv() {
+        numbers.push(more);
     }
-    heard.sort_unstable();
-    assert_eq!(heard, (0..200).collect::<Vec<_>>());
-    assert_eq!(place.store().stats().await.unwrap().new, 0, "all of them are settled");
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..200).collect::<Vec<_>>());
+    assert_eq!(db.store().stats().await.unwrap().new, 0, "all of them are settled");
 }
 
-/// A thousand have places in the lane; what comes then is told as dropped, goes through the table,
-/// and is delivered all the same.
-pub(crate) async fn a_full_lane_loses_nothing(place: &Place) {
+/// The queue holds a thousand; the next events are reported as dropped, go through the table,
+/// and are delivered as well.
+pub(crate) async fn a_full_queue_loses_no_event(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let probe = Probe::new();
-    let relay = relay(place, gate.listeners()).settings(lasting()).observer(probe.clone());
+    let relay = relay(db, gate.listeners()).settings(lasting()).observer(probe.clone());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    place.commit(&outbox, (0..1000).map(free).collect()).await;
+    db.commit(&outbox, (0..1000).map(free).collect()).await;
     assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::LocalQueueFull { .. })), 0);
-    place.commit(&outbox, (1000..1500).map(free).collect()).await;
+    db.commit(&outbox, (1000..1500).map(free).collect()).await;
     soon(&probe, |seen| matches!(seen, RelayEvent::LocalQueueFull { events: 500 })).await;
 
     gate.open(1500);
-    let mut heard = next(&mut starts, 1500).await;
+    let mut numbers = next(&mut starts, 1500).await;
     handle.stop().await.unwrap();
     assert!(starts.try_recv().is_err(), "one came twice");
-    heard.sort_unstable();
-    assert_eq!(heard, (0..1500).collect::<Vec<_>>());
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..1500).collect::<Vec<_>>());
     assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::LocalQueueFull { .. })), 1);
     assert_eq!(
         probe.count(|seen| matches!(seen, RelayEvent::FromLocalQueue { .. })),
         1000,
         "from memory"
     );
-    assert_eq!(place.store().stats().await.unwrap().new, 0, "all of them are settled");
+    assert_eq!(db.store().stats().await.unwrap().new, 0, "all of them are settled");
 }
 
 /// A lease and a delivery that outlast the test.
 fn lasting() -> RelaySettings {
-    RelaySettings { lease: 2 * LONGEST, delivery_timeout: LONGEST, ..quick() }
+    RelaySettings { lease: 2 * WAIT_TIMEOUT, delivery_timeout: WAIT_TIMEOUT, ..quick() }
 }
 
-/// With one worker: both wait for it, and it takes two from memory for each of the table.
-pub(crate) async fn two_of_three_are_hot_while_the_table_has_something(place: &Place) {
+/// One worker takes two events from the queue for each one from the table.
+pub(crate) async fn two_of_three_deliveries_come_from_the_queue_during_a_backlog(
+    db: &TestDatabase,
+) {
     let (hot, cold) = (12, 6);
     let (gate, mut starts) = Gate::new();
     let probe = Probe::new();
     let workers = 1.try_into().unwrap();
     let settings = RelaySettings { workers, gauges_every: Duration::from_millis(20), ..lasting() };
-    let relay = relay(place, gate.listeners()).settings(settings).observer(probe.clone());
+    let relay = relay(db, gate.listeners()).settings(settings).observer(probe.clone());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
     // The first keeps the worker busy until the others are there.
-    place.commit(&outbox, vec![free(0)]).await;
+    db.commit(&outbox, vec![free(0)]).await;
     next(&mut starts, 1).await;
-    place.commit(&Outbox::new(), (0..cold).map(|n| free(1000 + n)).collect()).await;
-    place.commit(&outbox, (1..=hot).map(free).collect()).await;
+    db.commit(&Outbox::new(), (0..cold).map(|n| free(1000 + n)).collect()).await;
+    db.commit(&outbox, (1..=hot).map(free).collect()).await;
     let wait = (hot.unsigned_abs(), cold.unsigned_abs());
     soon(
         &probe,
@@ -127,92 +131,92 @@ pub(crate) async fn two_of_three_are_hot_while_the_table_has_something(place: &P
     handle.stop().await.unwrap();
 }
 
-/// A hot delivery that failed is tried again like any other.
-pub(crate) async fn a_hot_event_that_fails_is_tried_again(place: &Place) {
-    let (listeners, mut hears) = Script::default().fail(1, 2).listeners();
-    let relay = relay(place, listeners).settings(blind());
+/// A failed delivery from the queue is retried like any other.
+pub(crate) async fn a_queued_event_that_fails_is_retried(db: &TestDatabase) {
+    let (listeners, mut received) = Script::default().fail(1, 2).listeners();
+    let relay = relay(db, listeners).settings(blind());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    let ids = place.commit(&outbox, vec![free(1)]).await;
+    let ids = db.commit(&outbox, vec![free(1)]).await;
 
-    assert_eq!(next(&mut hears, 1).await, [1]);
-    assert_eq!(place.event_with(&ids[0], Status::Done).await.attempts, 2);
+    assert_eq!(next(&mut received, 1).await, [1]);
+    assert_eq!(db.event_with(&ids[0], Status::Done).await.attempts, 2);
     handle.stop().await.unwrap();
 }
 
-/// A rolled back event was never in anybody's hands.
-pub(crate) async fn a_rolled_back_event_is_not_hot(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners);
+/// A rolled back event is never delivered.
+pub(crate) async fn a_rolled_back_event_is_not_queued(db: &TestDatabase) {
+    let (listeners, mut received) = Script::default().listeners();
+    let relay = relay(db, listeners);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    place.roll_back(&outbox, vec![free(1)]).await;
-    place.commit(&outbox, vec![free(2)]).await;
+    db.roll_back(&outbox, vec![free(1)]).await;
+    db.commit(&outbox, vec![free(2)]).await;
 
-    assert_eq!(next(&mut hears, 1).await, [2]);
+    assert_eq!(next(&mut received, 1).await, [2]);
     handle.stop().await.unwrap();
-    assert!(hears.try_recv().is_err());
+    assert!(received.try_recv().is_err());
 }
 
 /// A writer that died after its commit: who reads the row delivers it when its lease is over.
-pub(crate) async fn the_row_of_a_dead_writer_is_delivered(place: &Place) {
+pub(crate) async fn the_row_of_a_dead_writer_is_delivered(db: &TestDatabase) {
     let event = free(1);
     let id = event.event_id().clone();
-    write_and_die(place, event, Duration::from_millis(300)).await;
-    let (listeners, mut hears) = Script::default().listeners();
+    write_and_die(db, event, Duration::from_millis(300)).await;
+    let (listeners, mut received) = Script::default().listeners();
 
-    let handle = relay(place, listeners).spawn().await.unwrap();
+    let handle = relay(db, listeners).spawn().await.unwrap();
 
-    assert_eq!(next(&mut hears, 1).await, [1]);
-    let stored = place.event_with(&id, Status::Done).await;
+    assert_eq!(next(&mut received, 1).await, [1]);
+    let stored = db.event_with(&id, Status::Done).await;
     assert!(stored.token.0 >= 3, "born, reclaimed, settled: {:?}", stored.token);
     handle.stop().await.unwrap();
 }
 
 /// A row under another's lease is left alone for as long as that lasts.
-pub(crate) async fn the_row_of_a_living_writer_is_left_alone(place: &Place) {
-    write_and_die(place, free(1), Duration::from_secs(3600)).await;
-    let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners);
+pub(crate) async fn the_row_of_a_living_writer_is_left_alone(db: &TestDatabase) {
+    write_and_die(db, free(1), Duration::from_secs(3600)).await;
+    let (listeners, mut received) = Script::default().listeners();
+    let relay = relay(db, listeners);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    place.commit(&outbox, vec![keyed("k", 2)]).await;
+    db.commit(&outbox, vec![keyed("k", 2)]).await;
 
-    assert_eq!(next(&mut hears, 1).await, [2]);
+    assert_eq!(next(&mut received, 1).await, [2]);
     handle.stop().await.unwrap();
-    assert!(hears.try_recv().is_err());
+    assert!(received.try_recv().is_err());
 }
 
 /// After a stop the outbox writes ordinary rows, which the next relay delivers at once.
-pub(crate) async fn a_stopped_relay_leaves_ordinary_rows(place: &Place) {
+pub(crate) async fn a_stopped_relay_leaves_ordinary_rows(db: &TestDatabase) {
     let (listeners, _) = Script::default().listeners();
-    let first = relay(place, listeners);
+    let first = relay(db, listeners);
     let outbox = first.outbox();
     first.spawn().await.unwrap().stop().await.unwrap();
 
-    place.commit(&outbox, vec![free(1)]).await;
+    db.commit(&outbox, vec![free(1)]).await;
 
-    let (listeners, mut hears) = Script::default().listeners();
-    let second = relay(place, listeners).spawn().await.unwrap();
-    assert_eq!(next(&mut hears, 1).await, [1]);
+    let (listeners, mut received) = Script::default().listeners();
+    let second = relay(db, listeners).spawn().await.unwrap();
+    assert_eq!(next(&mut received, 1).await, [1]);
     second.stop().await.unwrap();
 }
 
-/// Its row is leased for an hour to the relay that stops: only who gives it back lets another have it.
-pub(crate) async fn what_is_committed_during_a_stop_is_handed_over(
-    place: &Place,
+/// The row is leased for an hour to the stopping relay: another can deliver it only after a release.
+pub(crate) async fn an_event_committed_during_a_stop_is_handed_over(
+    db: &TestDatabase,
     claim: ClaimMode,
 ) {
     // The stop has no time to start anything, and all it needs to finish.
     let drain = lasting().delivery_timeout + Duration::from_secs(1);
     let lease = Duration::from_secs(3600);
     let settings = RelaySettings { claim, lease, drain, ..lasting() };
-    let (heard, mut hears) = mpsc::unbounded_channel();
-    let listeners = || Script::default().telling(heard.clone());
-    let store = FaultyStore::new(place.store());
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let listeners = || Script::default().sending(sender.clone());
+    let store = FaultyStore::new(db.store());
     let first = Relay::new(store.clone(), listeners()).settings(settings.clone());
     let (written, is_written) = oneshot::channel();
     let (go_on, may_go_on) = std::sync::mpsc::channel();
@@ -233,13 +237,13 @@ pub(crate) async fn what_is_committed_during_a_stop_is_handed_over(
         go_on.send(()).unwrap();
         stopping.await.unwrap().unwrap();
     });
-    place.commit(&outbox, vec![free(1)]).await;
+    db.commit(&outbox, vec![free(1)]).await;
     stopping.await.unwrap();
 
-    let second = relay(place, listeners()).settings(settings).spawn().await.unwrap();
-    assert_eq!(next(&mut hears, 1).await, [1]);
+    let second = relay(db, listeners()).settings(settings).spawn().await.unwrap();
+    assert_eq!(next(&mut received, 1).await, [1]);
     second.stop().await.unwrap();
-    assert!(hears.try_recv().is_err(), "once");
+    assert!(received.try_recv().is_err(), "once");
 }
 
 /// Stands between the first insert and its commit until it may go on.
@@ -255,10 +259,10 @@ impl Hook for HeldCommit {
     }
 }
 
-pub(crate) async fn write_and_die(place: &Place, event: Envelope, length: Duration) {
+pub(crate) async fn write_and_die(db: &TestDatabase, event: Envelope, length: Duration) {
     let owner = OwnerId::generate();
     let hot = Some(LocalLease { owner: &owner, length, keyed: false });
     let envelopes = [event];
     let insert = Insert { tables: &Tables::default(), envelopes: &envelopes, locks: &[], hot };
-    place.insert(&insert).await;
+    db.insert(&insert).await;
 }

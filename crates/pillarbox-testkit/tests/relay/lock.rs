@@ -1,4 +1,4 @@
-//! A row that somebody's idle transaction has locked costs that row, and nothing else.
+//! A row locked by another transaction delays that row only.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use pillarbox::store::{Budget, ClaimMode, RowLease, Status, StoredEvent};
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Envelope, EventId, Outbox, RelaySettings};
 
-use crate::fixture::{Place, free, keyed, next, relay, wait_for};
+use crate::fixture::{TestDatabase, free, keyed, next, relay, wait_for};
 use crate::rows::{Gate, by_rows, patient};
 use crate::telemetry::soon;
 
-/// How many events there are; as many are delivered at a time.
+/// The number of events; all of them are delivered at a time.
 const MANY: usize = 16;
 
 fn events() -> Vec<Envelope> {
@@ -18,9 +18,9 @@ fn events() -> Vec<Envelope> {
 }
 
 /// The store says which rows are locked, without waiting for them.
-pub(crate) async fn locked_rows_are_named(place: &Place) {
-    let ids = place.commit(&Outbox::new(), vec![free(1), keyed("k", 2), free(3)]).await;
-    let store = place.store();
+pub(crate) async fn the_store_reports_locked_rows(db: &TestDatabase) {
+    let ids = db.commit(&Outbox::new(), vec![free(1), keyed("k", 2), free(3)]).await;
+    let store = db.store();
     let mut rows = Vec::new();
     for id in &ids {
         let StoredEvent { shard, seq, token, .. } = store.event(id).await.unwrap().unwrap();
@@ -28,24 +28,24 @@ pub(crate) async fn locked_rows_are_named(place: &Place) {
     }
     assert_eq!(store.locked(&rows).await.unwrap(), []);
 
-    let Some(lock) = place.lock_row(&ids[1]).await else { return };
+    let Some(lock) = db.lock_row(&ids[1]).await else { return };
 
     assert_eq!(store.locked(&rows).await.unwrap(), [rows[1].seq]);
     lock.release().await;
     assert_eq!(store.locked(&rows).await.unwrap(), []);
 }
 
-pub(crate) async fn it_keeps_no_other_from_being_settled(place: &Place, claim: ClaimMode) {
-    settle_around_a_lock(place, claim, Path::Table, 0).await;
+pub(crate) async fn a_locked_row_does_not_block_other_settles(db: &TestDatabase, claim: ClaimMode) {
+    settle_around_a_lock(db, claim, Path::Table, 0).await;
 }
 
-pub(crate) async fn it_keeps_no_other_from_memory_from_being_settled(place: &Place) {
-    settle_around_a_lock(place, ClaimMode::Shards, Path::Memory, 0).await;
+pub(crate) async fn a_locked_row_does_not_block_settles_of_queued_events(db: &TestDatabase) {
+    settle_around_a_lock(db, ClaimMode::Shards, Path::Memory, 0).await;
 }
 
-/// Its key goes on after a success: what follows does not depend on the row.
-pub(crate) async fn it_keeps_no_follower_from_being_settled(place: &Place) {
-    settle_around_a_lock(place, ClaimMode::Shards, Path::Table, 8).await;
+/// After a success the key goes on: the next event does not depend on the row.
+pub(crate) async fn a_locked_row_does_not_block_the_next_of_its_key(db: &TestDatabase) {
+    settle_around_a_lock(db, ClaimMode::Shards, Path::Table, 8).await;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,17 +55,17 @@ enum Path {
 }
 
 /// Locks the row of an event that is being delivered, and lets all deliveries end.
-async fn settle_around_a_lock(place: &Place, claim: ClaimMode, path: Path, locked: usize) {
+async fn settle_around_a_lock(db: &TestDatabase, claim: ClaimMode, path: Path, locked: usize) {
     let (gate, mut starts) = Gate::new();
     let probe = Probe::new();
     let settings = RelaySettings { claim, ..patient() };
-    let relay = relay(place, gate.listeners()).settings(settings).observer(probe.clone());
+    let relay = relay(db, gate.listeners()).settings(settings).observer(probe.clone());
     let outbox = if path == Path::Memory { relay.outbox() } else { Outbox::new() };
     let handle = relay.spawn().await.unwrap();
-    let ids = place.commit(&outbox, events()).await;
+    let ids = db.commit(&outbox, events()).await;
     handle.wake();
     next(&mut starts, 9).await;
-    let Some(lock) = place.lock_row(&ids[locked]).await else {
+    let Some(lock) = db.lock_row(&ids[locked]).await else {
         gate.open(MANY);
         handle.stop().await.unwrap();
         return;
@@ -74,28 +74,28 @@ async fn settle_around_a_lock(place: &Place, claim: ClaimMode, path: Path, locke
     gate.open(MANY);
 
     for (at, id) in ids.iter().enumerate().filter(|(at, _)| *at != locked) {
-        assert_eq!(place.event_with(id, Status::Done).await.attempts, 0, "event {at}");
+        assert_eq!(db.event_with(id, Status::Done).await.attempts, 0, "event {at}");
     }
     let seen = soon(&probe, |seen| matches!(seen, RelayEvent::RowLocked { .. })).await;
     let RelayEvent::RowLocked { event_id, .. } = seen else { unreachable!("it was asked for") };
     assert_eq!(event_id, ids[locked].as_str());
-    assert_eq!(status(place, &ids[locked]).await, Status::New);
+    assert_eq!(status(db, &ids[locked]).await, Status::New);
 
     lock.release().await;
 
-    place.event_with(&ids[locked], Status::Done).await;
+    db.event_with(&ids[locked], Status::Done).await;
     let summary = handle.stop().await.unwrap();
     assert_eq!((summary.abandoned, summary.left), (0, Some(0)));
     assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Delivered(_))), MANY);
     assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Fenced { .. })), 0);
 }
 
-async fn status(place: &Place, id: &EventId) -> Status {
-    place.store().event(id).await.unwrap().unwrap().status
+async fn status(db: &TestDatabase, id: &EventId) -> Status {
+    db.store().event(id).await.unwrap().unwrap().status
 }
 
 /// The leases of the other rows are renewed.
-pub(crate) async fn it_keeps_no_other_lease_from_being_renewed(place: &Place) {
+pub(crate) async fn a_locked_row_does_not_block_renewals(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let settings = RelaySettings {
         lease: Duration::from_secs(6),
@@ -103,17 +103,17 @@ pub(crate) async fn it_keeps_no_other_lease_from_being_renewed(place: &Place) {
         ..by_rows()
     };
     let probe = Probe::new();
-    let relay = relay(place, gate.listeners()).settings(settings).observer(probe.clone());
+    let relay = relay(db, gate.listeners()).settings(settings).observer(probe.clone());
     let handle = relay.spawn().await.unwrap();
-    let ids = place.commit(&Outbox::new(), vec![free(1), free(2)]).await;
+    let ids = db.commit(&Outbox::new(), vec![free(1), free(2)]).await;
     handle.wake();
     next(&mut starts, 2).await;
-    let before = due_in(place, &ids[1]).await;
-    let lock = place.lock_row(&ids[0]).await;
+    let before = due_in(db, &ids[1]).await;
+    let lock = db.lock_row(&ids[0]).await;
 
     let mut last = before;
     wait_for(async || {
-        let now = due_in(place, &ids[1]).await;
+        let now = due_in(db, &ids[1]).await;
         let is_renewed = now > last;
         last = now;
         is_renewed.then_some(())
@@ -127,9 +127,9 @@ pub(crate) async fn it_keeps_no_other_lease_from_being_renewed(place: &Place) {
     handle.stop().await.unwrap();
 }
 
-/// How long the lease of a row still runs.
-pub(crate) async fn due_in(place: &Place, id: &EventId) -> Duration {
-    let store = place.store();
+/// The remaining time of a row's lease.
+pub(crate) async fn due_in(db: &TestDatabase, id: &EventId) -> Duration {
+    let store = db.store();
     let StoredEvent { shard, seq, .. } = store.event(id).await.unwrap().unwrap();
     let floor = pillarbox::Seq(seq.0 - 1);
     let shards = vec![pillarbox::store::ShardRead { shard, floor }];

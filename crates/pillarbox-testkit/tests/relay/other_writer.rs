@@ -8,7 +8,9 @@ use pillarbox::{EventId, Listeners, Relay, SqliteStore, TablePrefix};
 use pillarbox_testkit::fake::cut;
 use pillarbox_testkit::{MysqlBackend, PostgresBackend, SqliteBackend};
 
-use crate::fixture::{Place, Script, free, next, open_mysql, open_postgres, open_sqlite, relay};
+use crate::fixture::{
+    Script, TestDatabase, free, next, open_mysql, open_postgres, open_sqlite, relay,
+};
 
 const PLAIN: &str = "insert into outbox_event (event_type, payload) values ('test.step', '1');";
 const KEYED: &str = "insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id,
@@ -43,96 +45,100 @@ const STRANGE_SESSION: &str = "set session time_zone = '+09:00', autocommit = 0,
     'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,ALLOW_INVALID_DATES';";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_mariadb_client_inserts_is_delivered() {
-    let test = "relay::what_the_mariadb_client_inserts_is_delivered";
-    let Some(place) = open_mysql(test).await else { return };
-    let Place::Mysql(backend) = &place else { unreachable!("it was just opened") };
-    let (listeners, mut hears) = Script::default().listeners();
-    let handle = relay(&place, listeners).spawn().await.unwrap();
+async fn a_row_inserted_by_the_mariadb_client_is_delivered() {
+    let test = "relay::a_row_inserted_by_the_mariadb_client_is_delivered";
+    let Some(db) = open_mysql(test).await else { return };
+    let TestDatabase::Mysql(backend) = &db else { unreachable!("it was just opened") };
+    let (listeners, mut received) = Script::default().listeners();
+    let handle = relay(&db, listeners).spawn().await.unwrap();
 
     mariadb(backend, PLAIN);
-    assert_eq!(next(&mut hears, 1).await, [1]);
+    assert_eq!(next(&mut received, 1).await, [1]);
     mariadb(backend, KEYED);
-    assert_eq!(next(&mut hears, 1).await, [2]);
+    assert_eq!(next(&mut received, 1).await, [2]);
     mariadb(backend, "call outbox_emit('test.step', '4', 'order', '7', null, null, null);");
-    assert_eq!(next(&mut hears, 1).await, [4]);
+    assert_eq!(next(&mut received, 1).await, [4]);
     mariadb(backend, "begin; call outbox_emit('test.step', '5', null, null, null, null, null);");
     mariadb(backend, &format!("begin; {PLAIN} rollback;"));
 
-    check_rows(&place).await;
+    check_rows(&db).await;
     mariadb(backend, BAD);
-    check_bad_row(&place).await;
+    check_bad_row(&db).await;
     mariadb(backend, &format!("{STRANGE_SESSION} {PLAIN} commit;"));
-    assert_eq!(next(&mut hears, 1).await, [1], "it is due now, by any clock");
+    assert_eq!(next(&mut received, 1).await, [1], "it is due now, by any clock");
     for moment in ["0000-00-00", "0001-01-01", "9999-12-31 23:59:59.999999", "2024-02-31"] {
         let odd = format!(
             "insert into outbox_event (event_type, payload, occurred_at)
                 values ('test.step', '6', '{moment}');"
         );
         mariadb(backend, &format!("{STRANGE_SESSION} {odd} commit;"));
-        assert_eq!(next(&mut hears, 1).await, [6], "{moment}");
+        assert_eq!(next(&mut received, 1).await, [6], "{moment}");
     }
     handle.stop().await.unwrap();
-    assert!(hears.try_recv().is_err(), "neither the rolled back nor the bad row is heard of");
-    place.close().await;
+    assert!(received.try_recv().is_err(), "neither the rolled back nor the bad row is delivered");
+    db.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_psql_inserts_is_delivered() {
-    let Some(place) = open_postgres("relay::what_psql_inserts_is_delivered").await else { return };
-    let Place::Postgres(backend) = &place else { unreachable!("it was just opened") };
-    let (listeners, mut hears) = Script::default().listeners();
-    let handle = relay(&place, listeners).spawn().await.unwrap();
+async fn a_row_inserted_by_psql_is_delivered() {
+    let Some(db) = open_postgres("relay::a_row_inserted_by_psql_is_delivered").await else {
+        return;
+    };
+    let TestDatabase::Postgres(backend) = &db else { unreachable!("it was just opened") };
+    let (listeners, mut received) = Script::default().listeners();
+    let handle = relay(&db, listeners).spawn().await.unwrap();
 
     psql(backend, PLAIN);
-    assert_eq!(next(&mut hears, 1).await, [1]);
+    assert_eq!(next(&mut received, 1).await, [1]);
     psql(backend, KEYED);
-    assert_eq!(next(&mut hears, 1).await, [2]);
+    assert_eq!(next(&mut received, 1).await, [2]);
     psql(backend, "select outbox_emit('test.step', '4', 'order', '7');");
-    assert_eq!(next(&mut hears, 1).await, [4]);
+    assert_eq!(next(&mut received, 1).await, [4]);
     psql(backend, &format!("begin; {PLAIN} rollback;"));
 
-    check_rows(&place).await;
+    check_rows(&db).await;
     psql(backend, BAD);
-    check_bad_row(&place).await;
+    check_bad_row(&db).await;
     for moment in ["infinity", "-infinity", "20000-01-01", "4000-01-01 BC"] {
         psql(backend, &odd_moments(moment));
     }
     psql(backend, PLAIN);
-    let mut heard = next(&mut hears, 9).await;
-    heard.sort_unstable();
-    assert_eq!(heard, [1, 5, 5, 5, 5, 6, 6, 6, 6], "odd rows are delivered like any other");
+    let mut numbers = next(&mut received, 9).await;
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 5, 5, 5, 5, 6, 6, 6, 6], "odd rows are delivered like any other");
     handle.stop().await.unwrap();
-    assert!(hears.try_recv().is_err(), "neither the rolled back nor the bad row is heard of");
-    place.close().await;
+    assert!(received.try_recv().is_err(), "neither the rolled back nor the bad row is delivered");
+    db.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_sqlite3_inserts_is_delivered() {
-    let Some(place) = open_sqlite("relay::what_sqlite3_inserts_is_delivered").await else { return };
-    let Place::Sqlite(backend) = &place else { unreachable!("it was just opened") };
-    let (listeners, mut hears) = Script::default().listeners();
-    let handle = relay(&place, listeners).spawn().await.unwrap();
+async fn a_row_inserted_by_sqlite3_is_delivered() {
+    let Some(db) = open_sqlite("relay::a_row_inserted_by_sqlite3_is_delivered").await else {
+        return;
+    };
+    let TestDatabase::Sqlite(backend) = &db else { unreachable!("it was just opened") };
+    let (listeners, mut received) = Script::default().listeners();
+    let handle = relay(&db, listeners).spawn().await.unwrap();
 
     sqlite3(backend, PLAIN);
-    assert_eq!(next(&mut hears, 1).await, [1]);
+    assert_eq!(next(&mut received, 1).await, [1]);
     sqlite3(backend, KEYED);
-    assert_eq!(next(&mut hears, 1).await, [2]);
+    assert_eq!(next(&mut received, 1).await, [2]);
     sqlite3(backend, &format!("begin; {PLAIN} rollback;"));
 
-    check_rows(&place).await;
+    check_rows(&db).await;
     sqlite3(backend, BAD);
-    check_bad_row(&place).await;
+    check_bad_row(&db).await;
     sqlite3(backend, NOT_TEXT);
     sqlite3(backend, PLAIN);
-    assert_eq!(next(&mut hears, 1).await, [1], "a row that is no text stops nobody");
+    assert_eq!(next(&mut received, 1).await, [1], "a row that is no text stops nobody");
     for wrong in WRONG_TYPES {
         let insert = format!("insert into outbox_event ({wrong});");
         assert!(!run(sqlite3_client(backend), &insert), "{insert}");
     }
     handle.stop().await.unwrap();
-    assert!(hears.try_recv().is_err(), "neither the rolled back nor the bad row is heard of");
-    place.close().await;
+    assert!(received.try_recv().is_err(), "neither the rolled back nor the bad row is delivered");
+    db.close().await;
 }
 
 #[tokio::test]
@@ -151,7 +157,7 @@ async fn the_relays_outbox_writes_where_the_relay_reads() {
     let store = store.prefix(TablePrefix::new("shop_").unwrap());
     store.migrate().await.unwrap();
     let pool = store.pool().clone();
-    let (listeners, mut hears) = Script::default().listeners();
+    let (listeners, mut received) = Script::default().listeners();
     let relay = Relay::new(store, listeners);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
@@ -160,7 +166,7 @@ async fn the_relays_outbox_writes_where_the_relay_reads() {
     tx.emit_envelope(free(1)).await.unwrap();
     tx.commit().await.unwrap();
 
-    assert_eq!(next(&mut hears, 1).await, [1]);
+    assert_eq!(next(&mut received, 1).await, [1]);
     handle.stop().await.unwrap();
 }
 
@@ -178,9 +184,9 @@ async fn a_database_in_memory_outlives_calls_dropped_anywhere() {
 }
 
 /// What the writer left out, the database has filled in.
-async fn check_rows(place: &Place) {
+async fn check_rows(db: &TestDatabase) {
     let id: EventId = "own-id".parse().unwrap();
-    let event = place.event_with(&id, Status::Done).await;
+    let event = db.event_with(&id, Status::Done).await;
     let envelope = event.event.unwrap();
     assert_eq!(event.key.as_deref(), Some("order/7"));
     assert_eq!(envelope.tenant_id(), Some("acme"));
@@ -189,9 +195,9 @@ async fn check_rows(place: &Place) {
 }
 
 /// A row that is no sound event is dead with its cause, and nothing stops.
-async fn check_bad_row(place: &Place) {
+async fn check_bad_row(db: &TestDatabase) {
     let id: EventId = "bad-row".parse().unwrap();
-    let event = place.event_with(&id, Status::Dead).await;
+    let event = db.event_with(&id, Status::Dead).await;
     let error = event.last_error.unwrap();
     assert!(error.starts_with("the headers are not a JSON object of strings"), "{error}");
 }

@@ -1,21 +1,21 @@
-//! The holes that an earlier form of the protocol had, each walked step by step:
+//! Step-by-step tests of the faults that an earlier version of the protocol had:
 //! `docs/protocol-tests.md` lists them with their rules.
 //!
-//! Nothing here waits for a time to pass. Relays look when they are woken, calls to the store are
-//! held on either side of it, listeners answer when they are told to, and clocks are turned.
+//! No test waits for time to pass. Relays read when they are woken, calls to the store are held before
+//! or after it, listeners answer when they are told to, and tests advance the clocks.
 
 #[path = "protocol/deadline.rs"]
 mod deadline;
 #[path = "protocol/fence.rs"]
 mod fence;
-#[path = "protocol/hot.rs"]
-mod hot;
+#[path = "protocol/fixture.rs"]
+mod fixture;
+#[path = "protocol/local_queue.rs"]
+mod local_queue;
 #[path = "protocol/read.rs"]
 mod read;
 #[path = "protocol/replay.rs"]
 mod replay;
-#[path = "protocol/stage.rs"]
-mod stage;
 #[path = "protocol/writer.rs"]
 mod writer;
 
@@ -42,13 +42,13 @@ macro_rules! on_every_backend {
 on_every_backend! {
     read {
         a_commit_below_the_floor_is_not_overtaken_by_its_key,
-        a_commit_that_comes_late_is_found,
+        a_late_commit_is_found,
         a_new_owner_leaves_a_held_key_waiting,
         a_read_that_overlaps_a_settle_starts_nothing_twice,
         a_read_that_overlaps_a_death_starts_nothing_before_the_replay,
     }
     fence {
-        a_refused_settle_is_the_last_thing_done_in_a_shard,
+        after_a_refused_settle_nothing_starts_in_the_shard,
         a_settle_that_waits_for_a_row_does_not_keep_the_lease_from_being_renewed,
         a_relay_refuses_tables_that_are_claimed_otherwise,
         a_relay_that_takes_its_shard_again_waits_for_its_own_old_delivery,
@@ -59,12 +59,12 @@ on_every_backend! {
     }
     replay {
         a_repeated_settle_does_not_swallow_a_replay,
-        a_repeated_settle_of_a_hot_row_does_not_swallow_a_replay,
+        a_repeated_settle_of_a_leased_row_does_not_swallow_a_replay,
     }
-    hot {
+    local_queue {
         a_lapsed_row_is_delivered_only_after_it_was_taken_by_a_write,
         a_row_whose_lease_is_too_short_for_a_delivery_is_given_back,
         a_commit_that_outlasts_its_rows_lease_is_left_to_the_owner,
-        what_waits_in_the_lane_is_given_back_at_a_stop,
+        queued_events_are_given_back_at_a_stop,
     }
 }

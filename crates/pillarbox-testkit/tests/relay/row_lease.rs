@@ -1,4 +1,4 @@
-//! Leases on rows: renewed while in hand, given back at a stop, and fenced when they are lost.
+//! Leases on rows: renewed during a delivery, released at a stop, and fenced when they are lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +13,28 @@ use pillarbox::{
 };
 use pillarbox_testkit::fake::{Call, FaultyStore, Side};
 
-use crate::fixture::{Place, Script, free, keyed, next, relay, until_it_leaves, wait_for};
+use crate::fixture::{
+    Script, TestDatabase, free, keyed, next, relay, until_the_relay_leaves, wait_for,
+};
 use crate::rows::{Gate, by_rows, patient};
 use crate::telemetry::soon;
 
 /// A relay that claims by hand.
-struct Hand {
+struct ManualClaimer {
     store: Arc<dyn Store>,
     owner: OwnerId,
 }
 
-impl Hand {
+impl ManualClaimer {
     /// On tables that are set to row claims.
-    async fn new(place: &Place) -> Self {
-        let store = place.store();
+    async fn new(db: &TestDatabase) -> Self {
+        let store = db.store();
         store.configure(&DeliveryMode { claim: ClaimMode::Rows, order: Order::Key }).await.unwrap();
-        Self::beside_a_relay(place)
+        Self::beside_a_relay(db)
     }
 
-    fn beside_a_relay(place: &Place) -> Self {
-        Self { store: place.store(), owner: OwnerId::generate() }
+    fn beside_a_relay(db: &TestDatabase) -> Self {
+        Self { store: db.store(), owner: OwnerId::generate() }
     }
 
     async fn claim(&self, length: Duration) -> Vec<Pending> {
@@ -72,15 +74,15 @@ async fn settle(store: &dyn Store, owner: OwnerId, row: RowLease, verdict: Verdi
     store.settle_rows(&SettleRows { owner, verdicts }).await.unwrap()
 }
 
-/// One that was counted before would be begun alone; a stop comes first, and it is not kept.
-pub(crate) async fn a_stop_gives_a_suspect_back_that_is_being_counted(place: &Place) {
-    place.commit(&Outbox::new(), vec![free(1)]).await;
-    let dead = Hand::new(place).await;
+/// An event that was counted before would start alone; the stop comes first and releases it.
+pub(crate) async fn a_stop_gives_back_an_event_whose_start_is_being_counted(db: &TestDatabase) {
+    db.commit(&Outbox::new(), vec![free(1)]).await;
+    let dead = ManualClaimer::new(db).await;
     let rows: Vec<RowLease> = dead.claim(Duration::ZERO).await.iter().map(RowLease::from).collect();
-    place.store().record_starts(&Starts { rows, below: 1 }).await.unwrap();
-    let store = FaultyStore::new(place.store());
+    db.store().record_starts(&Starts { rows, below: 1 }).await.unwrap();
+    let store = FaultyStore::new(db.store());
     let mut count = store.hold(Call::RecordStarts, Side::Before);
-    let (listeners, mut hears) = Script::default().listeners();
+    let (listeners, mut received) = Script::default().listeners();
     // The stop has no time to start anything, and all it needs to finish.
     let drain = patient().delivery_timeout + Duration::from_secs(1);
     let settings = RelaySettings { drain, ..patient() };
@@ -89,58 +91,58 @@ pub(crate) async fn a_stop_gives_a_suspect_back_that_is_being_counted(place: &Pl
     count.reached().await;
 
     let stopping = tokio::spawn(handle.stop());
-    until_it_leaves(place.store()).await;
+    until_the_relay_leaves(db.store()).await;
     count.release();
     stopping.await.unwrap().unwrap();
 
-    assert!(hears.try_recv().is_err());
-    assert_eq!(leased(&*place.store()).await, 0);
-    let again = Hand::beside_a_relay(place).claim(Duration::from_secs(60)).await;
+    assert!(received.try_recv().is_err());
+    assert_eq!(leased(&*db.store()).await, 0);
+    let again = ManualClaimer::beside_a_relay(db).claim(Duration::from_secs(60)).await;
     assert!(again[0].lapsed, "it was counted");
 }
 
-/// As after a kill: the row is another's, and the first one's verdict comes too late.
-pub(crate) async fn a_lapsed_lease_is_claimed_and_its_verdict_is_fenced(place: &Place) {
-    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
-    let gone = Hand::new(place).await;
+/// As after a kill: another relay claims the row, and the first verdict is fenced.
+pub(crate) async fn a_lapsed_lease_is_claimed_and_its_verdict_is_fenced(db: &TestDatabase) {
+    let ids = db.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
+    let gone = ManualClaimer::new(db).await;
     let claimed = gone.claim(Duration::from_millis(200)).await;
-    let (listeners, mut hears) = Script::default().listeners();
+    let (listeners, mut received) = Script::default().listeners();
 
-    let handle = relay(place, listeners).settings(by_rows()).spawn().await.unwrap();
+    let handle = relay(db, listeners).settings(by_rows()).spawn().await.unwrap();
 
-    assert_eq!(next(&mut hears, 1).await, [1]);
-    place.event_with(&ids[0], Status::Done).await;
+    assert_eq!(next(&mut received, 1).await, [1]);
+    db.event_with(&ids[0], Status::Done).await;
     let late = Verdict::Dead { error: ErrorText::new("too late") };
     let row = RowLease::from(&claimed[0]);
     assert_eq!(settle(&*gone.store, gone.owner.clone(), row, late).await, []);
-    place.event_with(&ids[0], Status::Done).await;
+    db.event_with(&ids[0], Status::Done).await;
     handle.stop().await.unwrap();
 }
 
-/// A row that is in someone's hands is nobody else's.
-pub(crate) async fn a_living_lease_is_left_alone(place: &Place) {
-    place.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
-    let claimed = Hand::new(place).await.claim(Duration::from_secs(3600)).await;
+/// A leased row is not claimed by another relay.
+pub(crate) async fn a_living_lease_is_left_alone(db: &TestDatabase) {
+    db.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
+    let claimed = ManualClaimer::new(db).await.claim(Duration::from_secs(3600)).await;
     assert_eq!(claimed.len(), 1, "the head of the key");
-    let (listeners, mut hears) = Script::default().listeners();
-    let handle = relay(place, listeners).settings(by_rows()).spawn().await.unwrap();
+    let (listeners, mut received) = Script::default().listeners();
+    let handle = relay(db, listeners).settings(by_rows()).spawn().await.unwrap();
 
-    place.commit(&Outbox::new(), vec![keyed("other", 3)]).await;
+    db.commit(&Outbox::new(), vec![keyed("other", 3)]).await;
 
-    assert_eq!(next(&mut hears, 1).await, [3]);
+    assert_eq!(next(&mut received, 1).await, [3]);
     handle.stop().await.unwrap();
-    assert!(hears.try_recv().is_err());
+    assert!(received.try_recv().is_err());
 }
 
-/// Someone else has decided while the listener was at work: what the relay says is not written.
-pub(crate) async fn a_verdict_that_comes_too_late_changes_nothing(place: &Place) {
+/// Another owner has settled the row during the delivery: the relay's verdict is not written.
+pub(crate) async fn a_verdict_that_comes_too_late_changes_nothing(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let probe = Probe::new();
-    let relay = relay(place, gate.listeners()).settings(patient()).observer(probe.clone());
+    let relay = relay(db, gate.listeners()).settings(patient()).observer(probe.clone());
     let handle = relay.spawn().await.unwrap();
-    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
+    let ids = db.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
     next(&mut starts, 1).await;
-    let (store, row) = (place.store(), lease_of(place, &ids[0]).await);
+    let (store, row) = (db.store(), lease_of(db, &ids[0]).await);
     let owner = store.members().await.unwrap().swap_remove(0).owner;
     let verdict = Verdict::Dead { error: ErrorText::new("by hand") };
     assert_eq!(settle(&*store, owner, row, verdict).await, [row.seq]);
@@ -149,25 +151,25 @@ pub(crate) async fn a_verdict_that_comes_too_late_changes_nothing(place: &Place)
 
     soon(&probe, |seen| matches!(seen, RelayEvent::Fenced { .. })).await;
     handle.stop().await.unwrap();
-    let event = place.event_with(&ids[0], Status::Dead).await;
+    let event = db.event_with(&ids[0], Status::Dead).await;
     assert_eq!(event.last_error.as_deref(), Some("by hand"));
 }
 
-async fn lease_of(place: &Place, id: &EventId) -> RowLease {
-    let event = place.store().event(id).await.unwrap().unwrap();
+async fn lease_of(db: &TestDatabase, id: &EventId) -> RowLease {
+    let event = db.store().event(id).await.unwrap().unwrap();
     RowLease { shard: event.shard, seq: event.seq, token: event.token }
 }
 
 /// The time that is left of the lease only ever grows by a renewal.
-pub(crate) async fn a_lease_is_renewed_while_its_delivery_lasts(place: &Place) {
+pub(crate) async fn a_lease_is_renewed_while_its_delivery_lasts(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let (lease, delivery_timeout) = (Duration::from_secs(9), Duration::from_secs(8));
     let settings = RelaySettings { lease, delivery_timeout, ..by_rows() };
-    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
-    place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
+    let handle = relay(db, gate.listeners()).settings(settings).spawn().await.unwrap();
+    db.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
     next(&mut starts, 1).await;
 
-    let store = place.store();
+    let store = db.store();
     let mut before: Option<(Token, Duration)> = None;
     let is_renewed = async || {
         let row = pending(&*store).await.swap_remove(0);
@@ -182,60 +184,60 @@ pub(crate) async fn a_lease_is_renewed_while_its_delivery_lasts(place: &Place) {
     handle.stop().await.unwrap();
 }
 
-/// While a delivery is still under way, what waited behind it can be had by others.
-pub(crate) async fn a_stop_gives_back_what_no_worker_has_begun(place: &Place) {
-    let ids = place.commit(&Outbox::new(), (1..=5).map(free).collect()).await;
+/// Events behind a running delivery can be claimed by other relays.
+pub(crate) async fn a_stop_gives_back_events_that_have_not_started(db: &TestDatabase) {
+    let ids = db.commit(&Outbox::new(), (1..=5).map(free).collect()).await;
     let (gate, mut starts) = Gate::new();
     let drain = Duration::from_secs(60);
     let settings = RelaySettings { workers: 1.try_into().unwrap(), drain, ..patient() };
-    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
+    let handle = relay(db, gate.listeners()).settings(settings).spawn().await.unwrap();
     let started = next(&mut starts, 1).await;
 
     let stopping = tokio::spawn(handle.stop());
 
-    let store = place.store();
+    let store = db.store();
     wait_for(async || (leased(&*store).await == 1).then_some(())).await;
-    let rest = Hand::beside_a_relay(place).claim(Duration::from_secs(3600)).await;
+    let rest = ManualClaimer::beside_a_relay(db).claim(Duration::from_secs(3600)).await;
     assert_eq!(rest.len(), 4);
     assert!(rest.iter().all(|row| row.attempts == 0));
     assert!(!stopping.is_finished(), "the first is under way");
     gate.open(1);
     stopping.await.unwrap().unwrap();
     let begun = usize::try_from(started[0] - 1).unwrap();
-    place.event_with(&ids[begun], Status::Done).await;
+    db.event_with(&ids[begun], Status::Done).await;
 }
 
-/// Hot events that wait at a stop are ordinary rows then.
-pub(crate) async fn a_stop_gives_hot_rows_back(place: &Place) {
+/// A stop releases the rows of queued events.
+pub(crate) async fn a_stop_gives_queued_events_back(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     // Deliveries start for a moment only, and may take their time.
     let drain = patient().delivery_timeout + Duration::from_millis(100);
     let settings = RelaySettings { workers: 1.try_into().unwrap(), drain, ..patient() };
-    let relay = relay(place, gate.listeners()).settings(settings);
+    let relay = relay(db, gate.listeners()).settings(settings);
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
-    place.commit(&outbox, (1..=5).map(free).collect()).await;
+    db.commit(&outbox, (1..=5).map(free).collect()).await;
     next(&mut starts, 1).await;
 
     let stopping = tokio::spawn(handle.stop());
 
-    let store = place.store();
+    let store = db.store();
     wait_for(async || (leased(&*store).await == 1).then_some(())).await;
     gate.open(1);
     stopping.await.unwrap().unwrap();
-    let rest = Hand::beside_a_relay(place).claim(Duration::from_secs(3600)).await;
+    let rest = ManualClaimer::beside_a_relay(db).claim(Duration::from_secs(3600)).await;
     assert_eq!(rest.len(), 4);
 }
 
 /// Two workers have begun, and as many rows wait at most.
-pub(crate) async fn no_more_is_in_hand_than_workers_need(place: &Place) {
-    place.commit(&Outbox::new(), (0..50).map(free).collect()).await;
+pub(crate) async fn no_more_rows_are_leased_than_the_workers_need(db: &TestDatabase) {
+    db.commit(&Outbox::new(), (0..50).map(free).collect()).await;
     let (gate, mut starts) = Gate::new();
     let settings = RelaySettings { workers: 2.try_into().unwrap(), ..patient() };
-    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
-    let mut heard = next(&mut starts, 2).await;
+    let handle = relay(db, gate.listeners()).settings(settings).spawn().await.unwrap();
+    let mut numbers = next(&mut starts, 2).await;
 
-    let store = place.store();
+    let store = db.store();
     for _ in 0..10 {
         handle.wake();
         let leased = leased(&*store).await;
@@ -244,23 +246,23 @@ pub(crate) async fn no_more_is_in_hand_than_workers_need(place: &Place) {
     assert!(starts.try_recv().is_err(), "two workers, and no third");
 
     gate.open(50);
-    heard.extend(next(&mut starts, 48).await);
+    numbers.extend(next(&mut starts, 48).await);
     wait_for(async || (store.stats().await.unwrap().new == 0).then_some(())).await;
     handle.stop().await.unwrap();
-    heard.sort_unstable();
-    assert_eq!(heard, (0..50).collect::<Vec<_>>());
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..50).collect::<Vec<_>>());
 }
 
 /// Delivered and not settled counts too: no more is begun than may come twice.
-pub(crate) async fn no_more_is_unsettled_than_was_said(place: &Place) {
+pub(crate) async fn no_more_events_are_unsettled_than_max_unsettled(db: &TestDatabase) {
     let (few, workers) = (3.try_into().unwrap(), 2.try_into().unwrap());
     let settings = RelaySettings { max_unsettled: few, workers, ..patient() };
-    place.commit(&Outbox::new(), (0..50).map(free).collect()).await;
+    db.commit(&Outbox::new(), (0..50).map(free).collect()).await;
     let (gate, mut starts) = Gate::new();
-    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
+    let handle = relay(db, gate.listeners()).settings(settings).spawn().await.unwrap();
     next(&mut starts, 2).await;
 
-    let in_hand = leased(&*place.store()).await;
+    let in_hand = leased(&*db.store()).await;
     gate.open(50);
 
     assert!(in_hand <= 3, "{in_hand} rows are in hand");

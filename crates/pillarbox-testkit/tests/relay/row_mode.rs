@@ -1,105 +1,105 @@
-//! One way to claim rows for all relays of the tables.
+//! All relays of the tables share one claim mode.
 
 use std::time::Duration;
 
 use pillarbox::store::{ClaimMode, DeliveryMode, Order, Status};
 use pillarbox::{ErrorKind, Listeners, Outbox, RelaySettings};
 
-use crate::fixture::{Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{Script, TestDatabase, free, keyed, next, quick, relay, wait_for};
 use crate::rows::by_rows;
 
 const ROWS: DeliveryMode = DeliveryMode { claim: ClaimMode::Rows, order: Order::Key };
 
-async fn mode(place: &Place) -> DeliveryMode {
-    place.store().config().await.unwrap().mode
+async fn mode(db: &TestDatabase) -> DeliveryMode {
+    db.store().config().await.unwrap().mode
 }
 
 /// Why a relay with these settings does not start.
-async fn refusal(place: &Place, settings: RelaySettings) -> String {
-    let owners = place.store().stats().await.unwrap().owners;
-    let error = relay(place, Listeners::new()).settings(settings).spawn().await.unwrap_err();
+async fn refusal(db: &TestDatabase, settings: RelaySettings) -> String {
+    let owners = db.store().stats().await.unwrap().owners;
+    let error = relay(db, Listeners::new()).settings(settings).spawn().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Configuration);
-    assert_eq!(place.store().stats().await.unwrap().owners, owners, "it is not entered");
+    assert_eq!(db.store().stats().await.unwrap().owners, owners, "it is not entered");
     error.to_string()
 }
 
 /// Also where events were written before, and where several start at once.
-pub(crate) async fn the_first_relay_sets_the_mode(place: &Place) {
-    place.commit(&Outbox::new(), vec![free(1), keyed("k", 2)]).await;
-    let (listeners, mut hears) = Script::default().listeners();
-    let one = relay(place, listeners).settings(by_rows());
-    let (listeners, _hears) = Script::default().listeners();
+pub(crate) async fn the_first_relay_sets_the_mode(db: &TestDatabase) {
+    db.commit(&Outbox::new(), vec![free(1), keyed("k", 2)]).await;
+    let (listeners, mut received) = Script::default().listeners();
+    let one = relay(db, listeners).settings(by_rows());
+    let (listeners, _received) = Script::default().listeners();
     let idle = RelaySettings { poll: Duration::from_secs(3600), ..by_rows() };
-    let two = relay(place, listeners).settings(idle);
+    let two = relay(db, listeners).settings(idle);
 
     let (one, two) = tokio::join!(one.spawn(), two.spawn());
 
     let (one, two) = (one.unwrap(), two.unwrap());
-    assert_eq!(mode(place).await, ROWS);
-    place.commit(&Outbox::new(), vec![keyed("k", 3)]).await;
-    wait_for(async || (place.store().stats().await.unwrap().new == 0).then_some(())).await;
+    assert_eq!(mode(db).await, ROWS);
+    db.commit(&Outbox::new(), vec![keyed("k", 3)]).await;
+    wait_for(async || (db.store().stats().await.unwrap().new == 0).then_some(())).await;
     two.stop().await.unwrap();
-    place.commit(&Outbox::new(), vec![keyed("k", 4)]).await;
-    let last = wait_for(async || hears.recv().await.filter(|number| *number == 4)).await;
+    db.commit(&Outbox::new(), vec![keyed("k", 4)]).await;
+    let last = wait_for(async || received.recv().await.filter(|number| *number == 4)).await;
     assert_eq!(last, 4);
     one.stop().await.unwrap();
 }
 
-/// Whichever came first, while it lives and when it has left.
-pub(crate) async fn two_modes_never_meet(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let shards = relay(place, listeners).spawn().await.unwrap();
-    place.commit(&Outbox::new(), vec![free(1)]).await;
-    next(&mut hears, 1).await;
+/// The first mode stays, while its relay is alive and after it has left.
+pub(crate) async fn two_modes_never_meet(db: &TestDatabase) {
+    let (listeners, mut received) = Script::default().listeners();
+    let shards = relay(db, listeners).spawn().await.unwrap();
+    db.commit(&Outbox::new(), vec![free(1)]).await;
+    next(&mut received, 1).await;
 
-    let message = refusal(place, by_rows()).await;
+    let message = refusal(db, by_rows()).await;
     assert!(message.contains("`claim = shards, order = key`"), "{message}");
     shards.stop().await.unwrap();
-    refusal(place, by_rows()).await;
+    refusal(db, by_rows()).await;
 
-    place.store().configure(&ROWS).await.unwrap();
-    let rows = relay(place, Listeners::new()).settings(by_rows()).spawn().await.unwrap();
-    refusal(place, quick()).await;
-    refusal(place, RelaySettings { order: Order::None, ..by_rows() }).await;
+    db.store().configure(&ROWS).await.unwrap();
+    let rows = relay(db, Listeners::new()).settings(by_rows()).spawn().await.unwrap();
+    refusal(db, quick()).await;
+    refusal(db, RelaySettings { order: Order::None, ..by_rows() }).await;
     rows.stop().await.unwrap();
-    refusal(place, quick()).await;
-    assert_eq!(mode(place).await, ROWS);
+    refusal(db, quick()).await;
+    assert_eq!(mode(db).await, ROWS);
 }
 
-/// It says what to do instead.
-pub(crate) async fn where_nobody_delivers_no_relay_starts(place: &Place) {
+/// The error says what to do instead.
+pub(crate) async fn no_relay_starts_in_claim_mode_none(db: &TestDatabase) {
     let none = RelaySettings { claim: ClaimMode::None, ..quick() };
 
-    let message = refusal(place, none).await;
+    let message = refusal(db, none).await;
 
     assert!(message.contains("claim = none") && message.contains("`Outbox` alone"), "{message}");
-    assert_eq!(mode(place).await, DeliveryMode::default(), "it changes nothing");
+    assert_eq!(mode(db).await, DeliveryMode::default(), "it changes nothing");
     let writer_only = DeliveryMode { claim: ClaimMode::None, order: Order::Key };
-    place.store().configure(&writer_only).await.unwrap();
+    db.store().configure(&writer_only).await.unwrap();
     for settings in [quick(), by_rows()] {
-        let message = refusal(place, settings).await;
+        let message = refusal(db, settings).await;
         assert!(message.contains("`Outbox` alone"), "{message}");
     }
 }
 
 /// The second relay comes by its share of the shards, though no delivery depends on it.
-pub(crate) async fn a_newcomer_is_given_shards(place: &Place) {
+pub(crate) async fn a_newcomer_is_given_shards(db: &TestDatabase) {
     let (lease, delivery_timeout) = (Duration::from_secs(6), Duration::from_secs(2));
     let settings = RelaySettings { lease, delivery_timeout, ..by_rows() };
-    let store = place.store();
+    let store = db.store();
     let start = async || {
-        let (listeners, hears) = Script::default().listeners();
-        let relay = relay(place, listeners).settings(settings.clone());
-        (relay.spawn().await.unwrap(), hears)
+        let (listeners, received) = Script::default().listeners();
+        let relay = relay(db, listeners).settings(settings.clone());
+        (relay.spawn().await.unwrap(), received)
     };
-    let (first, _hears) = start().await;
+    let (first, _received) = start().await;
     let shards = store.config().await.unwrap().shards.get();
     let held = async || -> Vec<u16> {
         store.members().await.unwrap().iter().map(|member| member.held).collect()
     };
     wait_for(async || (held().await == [shards]).then_some(())).await;
 
-    let (second, _hears) = start().await;
+    let (second, _received) = start().await;
 
     // A table with a single shard leaves it where it is.
     let least = if shards == 1 { 0 } else { 1 };
@@ -113,20 +113,20 @@ pub(crate) async fn a_newcomer_is_given_shards(place: &Place) {
     second.stop().await.unwrap();
 }
 
-/// What one way of claiming has left, the other delivers.
-pub(crate) async fn events_are_delivered_after_the_mode_was_changed(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let shards = relay(place, listeners).spawn().await.unwrap();
-    place.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
-    next(&mut hears, 1).await;
+/// One claim mode delivers the events that the other has left.
+pub(crate) async fn events_are_delivered_after_the_mode_was_changed(db: &TestDatabase) {
+    let (listeners, mut received) = Script::default().listeners();
+    let shards = relay(db, listeners).spawn().await.unwrap();
+    db.commit(&Outbox::new(), vec![keyed("k", 1)]).await;
+    next(&mut received, 1).await;
     shards.stop().await.unwrap();
-    let ids = place.commit(&Outbox::new(), vec![keyed("k", 2)]).await;
+    let ids = db.commit(&Outbox::new(), vec![keyed("k", 2)]).await;
 
-    place.store().configure(&ROWS).await.unwrap();
+    db.store().configure(&ROWS).await.unwrap();
 
-    let (listeners, mut hears) = Script::default().listeners();
-    let rows = relay(place, listeners).settings(by_rows()).spawn().await.unwrap();
-    assert_eq!(next(&mut hears, 1).await, [2]);
-    place.event_with(&ids[0], Status::Done).await;
+    let (listeners, mut received) = Script::default().listeners();
+    let rows = relay(db, listeners).settings(by_rows()).spawn().await.unwrap();
+    assert_eq!(next(&mut received, 1).await, [2]);
+    db.event_with(&ids[0], Status::Done).await;
     rows.stop().await.unwrap();
 }

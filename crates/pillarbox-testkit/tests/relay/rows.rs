@@ -9,14 +9,14 @@ use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelayHandle, RelaySettings};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::fixture::{Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{Script, TestDatabase, free, keyed, next, quick, relay, wait_for};
 
 /// Quick enough for a test, by row claims.
 pub(crate) fn by_rows() -> RelaySettings {
     RelaySettings { claim: ClaimMode::Rows, ..quick() }
 }
 
-/// Nothing is found in the table by chance: the relay looks at the start, and then when it is woken.
+/// Settings without polls: the relay reads at its start, and then when it is woken.
 fn blind() -> RelaySettings {
     RelaySettings { poll: Duration::from_secs(3600), ..by_rows() }
 }
@@ -62,39 +62,39 @@ impl Gate {
     }
 }
 
-/// Relays with one ear; some events fail twice, wherever they come.
-async fn fleet(place: &Place, size: usize) -> (Vec<RelayHandle>, mpsc::UnboundedReceiver<i64>) {
-    let (heard, hears) = mpsc::unbounded_channel();
+/// Relays that report to one channel; some events fail twice, on whichever relay.
+async fn fleet(db: &TestDatabase, size: usize) -> (Vec<RelayHandle>, mpsc::UnboundedReceiver<i64>) {
+    let (sender, received) = mpsc::unbounded_channel();
     let mut relays = Vec::new();
     for _ in 0..size {
-        let heard = heard.clone();
+        let sender = sender.clone();
         let listeners = Listeners::new().fallback(move |event: Envelope, cx: Cx| {
             let number = number_of(&event);
             let is_to_fail = number % 50 == 7 && cx.attempt() < 3;
             if !is_to_fail {
-                heard.send(number).ok();
+                sender.send(number).ok();
             }
             async move { if is_to_fail { Err(Failure::retry("told to fail")) } else { Ok(()) } }
         });
-        relays.push(relay(place, listeners).settings(by_rows()).spawn().await.unwrap());
+        relays.push(relay(db, listeners).settings(by_rows()).spawn().await.unwrap());
     }
-    (relays, hears)
+    (relays, received)
 }
 
 /// Each event comes once, and those of a key in order, through retries and whoever claims them.
-pub(crate) async fn competing_relays_deliver_once_and_in_order(place: &Place) {
-    let (relays, mut hears) = fleet(place, 4).await;
+pub(crate) async fn competing_relays_deliver_once_and_in_order(db: &TestDatabase) {
+    let (relays, mut received) = fleet(db, 4).await;
     for round in 0..10 {
         let events = (round * 50..round * 50 + 50).map(|number| match number % 50 {
             lane @ 0..30 => keyed(&format!("k{lane}"), number),
             _ => free(number),
         });
-        place.commit(&Outbox::new(), events.collect()).await;
+        db.commit(&Outbox::new(), events.collect()).await;
     }
 
-    let heard = next(&mut hears, 500).await;
+    let numbers = next(&mut received, 500).await;
 
-    let store = place.store();
+    let store = db.store();
     let is_settled = async || {
         let stats = store.stats().await.unwrap();
         (stats.new + stats.waiting == 0).then_some(())
@@ -103,84 +103,84 @@ pub(crate) async fn competing_relays_deliver_once_and_in_order(place: &Place) {
     for relay in relays {
         relay.stop().await.unwrap();
     }
-    assert!(hears.try_recv().is_err(), "one came twice");
+    assert!(received.try_recv().is_err(), "one came twice");
     let mut newest: HashMap<i64, i64> = HashMap::new();
-    for number in heard.iter().filter(|number| **number % 50 < 30) {
+    for number in numbers.iter().filter(|number| **number % 50 < 30) {
         let before = newest.insert(number % 50, *number);
         let expected = before.map_or(number % 50, |before| before + 50);
         assert_eq!(*number, expected, "twice, lost or out of order");
     }
-    let mut all = heard;
+    let mut all = numbers;
     all.sort_unstable();
     assert_eq!(all, (0..500).collect::<Vec<_>>());
 }
 
-/// What waits in front of a busy worker is left to a relay that has time.
-pub(crate) async fn a_slow_listener_keeps_nothing_from_other_relays(place: &Place) {
-    place.commit(&Outbox::new(), (0..20).map(free).collect()).await;
+/// Events that wait for a busy worker are left to another relay.
+pub(crate) async fn a_slow_listener_keeps_nothing_from_other_relays(db: &TestDatabase) {
+    db.commit(&Outbox::new(), (0..20).map(free).collect()).await;
     let (gate, mut starts) = Gate::new();
     let one_worker = RelaySettings { workers: 1.try_into().unwrap(), ..patient() };
-    let slow = relay(place, gate.listeners()).settings(one_worker).spawn().await.unwrap();
+    let slow = relay(db, gate.listeners()).settings(one_worker).spawn().await.unwrap();
     let stuck = next(&mut starts, 1).await;
-    let (listeners, mut hears) = Script::default().listeners();
+    let (listeners, mut received) = Script::default().listeners();
 
-    let quick = relay(place, listeners).settings(patient()).spawn().await.unwrap();
+    let quick = relay(db, listeners).settings(patient()).spawn().await.unwrap();
 
-    let mut heard = next(&mut hears, 19).await;
+    let mut numbers = next(&mut received, 19).await;
     assert!(starts.try_recv().is_err(), "the slow one has begun with one");
-    heard.extend(stuck);
-    heard.sort_unstable();
-    assert_eq!(heard, (0..20).collect::<Vec<_>>());
+    numbers.extend(stuck);
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
     gate.open(1);
     slow.stop().await.unwrap();
     quick.stop().await.unwrap();
 }
 
-/// A claim that came back full is followed by the next: there may be more.
-pub(crate) async fn a_backlog_drains_after_one_look(place: &Place) {
-    place.commit(&Outbox::new(), (0..300).map(free).collect()).await;
-    let (listeners, mut hears) = Script::default().listeners();
+/// A full claim is followed by the next one at once.
+pub(crate) async fn a_backlog_drains_after_one_poll(db: &TestDatabase) {
+    db.commit(&Outbox::new(), (0..300).map(free).collect()).await;
+    let (listeners, mut received) = Script::default().listeners();
 
-    let handle = relay(place, listeners).settings(blind()).spawn().await.unwrap();
+    let handle = relay(db, listeners).settings(blind()).spawn().await.unwrap();
 
-    let mut heard = next(&mut hears, 300).await;
+    let mut numbers = next(&mut received, 300).await;
     handle.stop().await.unwrap();
-    heard.sort_unstable();
-    assert_eq!(heard, (0..300).collect::<Vec<_>>());
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..300).collect::<Vec<_>>());
 }
 
-/// One wake is enough for a whole queue: a key that goes on is looked at again by itself.
-pub(crate) async fn a_queue_drains_after_one_wake(place: &Place) {
+/// One wake is enough for the whole backlog of a key.
+pub(crate) async fn a_queue_drains_after_one_wake(db: &TestDatabase) {
     let script = Script::default().fail(3, 2).fail(1003, 2);
-    let (listeners, mut hears) = script.listeners();
-    let relay = relay(place, listeners).settings(blind());
+    let (listeners, mut received) = script.listeners();
+    let relay = relay(db, listeners).settings(blind());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
     let queues = (0..30).map(|n| keyed("a", n)).chain((1000..1030).map(|n| keyed("b", n)));
-    place.commit(&outbox, queues.collect()).await;
+    db.commit(&outbox, queues.collect()).await;
 
-    let heard = next(&mut hears, 60).await;
-    let (a, b): (Vec<i64>, Vec<i64>) = heard.iter().partition(|number| **number < 1000);
+    let numbers = next(&mut received, 60).await;
+    let (a, b): (Vec<i64>, Vec<i64>) = numbers.iter().partition(|number| **number < 1000);
     assert_eq!((a, b), ((0..30).collect(), (1000..1030).collect()));
     handle.stop().await.unwrap();
 }
 
-/// Events without a key come from memory, also after a failure; those with one never do.
-pub(crate) async fn free_events_are_hot_and_keyed_ones_are_not(place: &Place) {
+/// Events without a key come from the local queue; those with a key never do.
+pub(crate) async fn only_events_without_a_key_use_the_local_queue(db: &TestDatabase) {
     let probe = Probe::new();
-    let (listeners, mut hears) = Script::default().fail(2, 2).listeners();
-    let relay = relay(place, listeners).settings(blind()).observer(probe.clone());
+    let (listeners, mut received) = Script::default().fail(2, 2).listeners();
+    let relay = relay(db, listeners).settings(blind()).observer(probe.clone());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    let ids = place.commit(&outbox, vec![free(1), free(2), keyed("k", 3)]).await;
+    let ids = db.commit(&outbox, vec![free(1), free(2), keyed("k", 3)]).await;
 
-    let mut heard = next(&mut hears, 3).await;
-    heard.sort_unstable();
-    assert_eq!(heard, [1, 2, 3]);
+    let mut numbers = next(&mut received, 3).await;
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3]);
     for (id, attempts) in ids.iter().zip([0, 2, 0]) {
-        assert_eq!(place.event_with(id, Status::Done).await.attempts, attempts);
+        assert_eq!(db.event_with(id, Status::Done).await.attempts, attempts);
     }
     handle.stop().await.unwrap();
     assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::FromLocalQueue { .. })), 2);
@@ -192,32 +192,32 @@ fn rows_claimed(relay_event: &RelayEvent<'_>) -> usize {
     if let RelayEvent::Read { rows } = relay_event { *rows } else { 0 }
 }
 
-/// Two events of a key at once, where their order does not matter.
-pub(crate) async fn in_any_order_a_key_is_delivered_side_by_side(place: &Place) {
+/// Without order, two events of a key are delivered at once.
+pub(crate) async fn in_any_order_a_key_is_delivered_side_by_side(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let settings = RelaySettings { order: Order::None, ..patient() };
-    let handle = relay(place, gate.listeners()).settings(settings).spawn().await.unwrap();
+    let handle = relay(db, gate.listeners()).settings(settings).spawn().await.unwrap();
 
-    let ids = place.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
+    let ids = db.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
 
     let mut started = next(&mut starts, 2).await;
     started.sort_unstable();
     assert_eq!(started, [1, 2]);
     gate.open(2);
     for id in &ids {
-        place.event_with(id, Status::Done).await;
+        db.event_with(id, Status::Done).await;
     }
     handle.stop().await.unwrap();
 }
 
-/// Told apart from the ordered: the second of a key waits for the first.
-pub(crate) async fn in_order_a_key_is_delivered_one_by_one(place: &Place) {
+/// In order, the second event of a key waits for the first.
+pub(crate) async fn in_order_a_key_is_delivered_one_by_one(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
-    let handle = relay(place, gate.listeners()).settings(patient()).spawn().await.unwrap();
-    place.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
+    let handle = relay(db, gate.listeners()).settings(patient()).spawn().await.unwrap();
+    db.commit(&Outbox::new(), vec![keyed("k", 1), keyed("k", 2)]).await;
     assert_eq!(next(&mut starts, 1).await, [1]);
 
-    place.commit(&Outbox::new(), vec![free(3)]).await;
+    db.commit(&Outbox::new(), vec![free(3)]).await;
 
     assert_eq!(next(&mut starts, 1).await, [3], "the second of the key was passed by");
     gate.open(2);

@@ -7,72 +7,72 @@ use std::time::Duration;
 use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, RelayHandle, RelaySettings, Store};
 use tokio::sync::{Notify, mpsc};
 
-use crate::fixture::{LONGEST, Place, keyed, quick, relay, wait_for};
+use crate::fixture::{TestDatabase, WAIT_TIMEOUT, keyed, quick, relay, wait_for};
 
 const KEYS: i64 = 40;
 
-/// What a listener heard: which relay it is of, and the event's number.
-type Heard = (usize, i64);
+/// The relay that delivered an event, and the number of the event.
+type Delivery = (usize, i64);
 
-/// Relays with one ear for all of them, and a writer that numbers its events.
+/// Relays that report their deliveries to one channel, and a writer that numbers its events.
 struct Fleet<'a> {
-    place: &'a Place,
+    db: &'a TestDatabase,
     settings: RelaySettings,
-    heard: mpsc::UnboundedSender<Heard>,
-    hears: mpsc::UnboundedReceiver<Heard>,
+    sender: mpsc::UnboundedSender<Delivery>,
+    received: mpsc::UnboundedReceiver<Delivery>,
     emitted: i64,
-    got: Vec<Heard>,
+    got: Vec<Delivery>,
 }
 
 impl<'a> Fleet<'a> {
-    fn new(place: &'a Place, settings: RelaySettings) -> Self {
-        let (heard, hears) = mpsc::unbounded_channel();
-        Self { place, settings, heard, hears, emitted: 0, got: Vec::new() }
+    fn new(db: &'a TestDatabase, settings: RelaySettings) -> Self {
+        let (sender, received) = mpsc::unbounded_channel();
+        Self { db, settings, sender, received, emitted: 0, got: Vec::new() }
     }
 
     async fn start(&self, number: usize) -> RelayHandle {
-        let heard = self.heard.clone();
+        let sender = self.sender.clone();
         let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
             let number_of_event = event.payload().as_json().unwrap().parse().unwrap();
-            heard.send((number, number_of_event)).ok();
+            sender.send((number, number_of_event)).ok();
             async { Ok::<_, Failure>(()) }
         });
-        relay(self.place, listeners).settings(self.settings.clone()).spawn().await.unwrap()
+        relay(self.db, listeners).settings(self.settings.clone()).spawn().await.unwrap()
     }
 
     /// Commits the next events, one of each key.
     async fn emit(&mut self) {
         let numbers = self.emitted..self.emitted + KEYS;
         let events = numbers.map(|number| keyed(&format!("k{}", number % KEYS), number)).collect();
-        self.place.commit(&Outbox::new(), events).await;
+        self.db.commit(&Outbox::new(), events).await;
         self.emitted += KEYS;
     }
 
     /// Emits until `is_over`, which is asked after every commit.
-    async fn emit_until(&mut self, mut is_over: impl AsyncFnMut(&[Heard]) -> bool) {
+    async fn emit_until(&mut self, mut is_over: impl AsyncFnMut(&[Delivery]) -> bool) {
         let emitting = async {
             while !is_over(&self.got).await {
                 self.emit().await;
-                while let Ok(heard) = self.hears.try_recv() {
-                    self.got.push(heard);
+                while let Ok(delivery) = self.received.try_recv() {
+                    self.got.push(delivery);
                 }
                 // Not to take the core from the relays.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(LONGEST, emitting).await.expect("it comes to its end");
+        tokio::time::timeout(WAIT_TIMEOUT, emitting).await.expect("it comes to its end");
     }
 
     /// Every event has come once, and those of a key in order.
     async fn check(&mut self) {
         let count = usize::try_from(self.emitted).unwrap();
-        let hearing = async {
+        let receiving = async {
             while self.got.len() < count {
-                self.got.push(self.hears.recv().await.expect("the fleet has an ear"));
+                self.got.push(self.received.recv().await.expect("the channel is open"));
             }
         };
-        let all = tokio::time::timeout(LONGEST, hearing).await;
-        assert!(all.is_ok(), "{} of {count} came", self.got.len());
+        let in_time = tokio::time::timeout(WAIT_TIMEOUT, receiving).await;
+        assert!(in_time.is_ok(), "{} of {count} came", self.got.len());
         let mut newest: HashMap<i64, i64> = HashMap::new();
         for (relay, number) in &self.got {
             let before = newest.insert(number % KEYS, *number);
@@ -101,11 +101,11 @@ async fn is_fair(store: &dyn Store, relays: usize) -> bool {
 }
 
 /// The first gives a part of its shards to the second, under load.
-pub(crate) async fn two_relays_come_to_share_the_load_without_a_duplicate(place: &Place) {
+pub(crate) async fn two_relays_come_to_share_the_load_without_a_duplicate(db: &TestDatabase) {
     let (lease, delivery_timeout) = (Duration::from_secs(6), Duration::from_secs(3));
     let settings = RelaySettings { lease, delivery_timeout, ..quick() };
-    let mut fleet = Fleet::new(place, settings);
-    let store = place.store();
+    let mut fleet = Fleet::new(db, settings);
+    let store = db.store();
     let first = fleet.start(1).await;
     fleet.emit_until(async |got| !got.is_empty()).await;
     let second = fleet.start(2).await;
@@ -121,10 +121,10 @@ pub(crate) async fn two_relays_come_to_share_the_load_without_a_duplicate(place:
 }
 
 /// With a lease of a minute, what is left behind is taken within a poll.
-pub(crate) async fn what_a_relay_leaves_is_taken_long_before_a_lease(place: &Place) {
+pub(crate) async fn released_shards_are_acquired_long_before_the_lease_ends(db: &TestDatabase) {
     let settings = RelaySettings { lease: Duration::from_secs(60), ..quick() };
-    let mut fleet = Fleet::new(place, settings);
-    let store = place.store();
+    let mut fleet = Fleet::new(db, settings);
+    let store = db.store();
     let first = fleet.start(1).await;
     wait_for(async || held(&*store, 1).await).await;
     let second = fleet.start(2).await;
@@ -141,7 +141,7 @@ pub(crate) async fn what_a_relay_leaves_is_taken_long_before_a_lease(place: &Pla
 }
 
 /// One slow delivery keeps its own shard, and no other.
-pub(crate) async fn a_stop_gives_idle_shards_back_while_a_delivery_is_under_way(place: &Place) {
+pub(crate) async fn a_stop_gives_idle_shards_back_while_a_delivery_is_under_way(db: &TestDatabase) {
     let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (starts, goes) = (Arc::clone(&started), Arc::clone(&go));
     let listeners = Listeners::new().fallback(move |_: Envelope, _: Cx| {
@@ -153,12 +153,12 @@ pub(crate) async fn a_stop_gives_idle_shards_back_while_a_delivery_is_under_way(
         }
     });
     let settings = RelaySettings { drain: Duration::from_secs(60), ..patient() };
-    let first = relay(place, listeners).settings(settings).spawn().await.unwrap();
-    place.commit(&Outbox::new(), vec![keyed("slow", 1)]).await;
+    let first = relay(db, listeners).settings(settings).spawn().await.unwrap();
+    db.commit(&Outbox::new(), vec![keyed("slow", 1)]).await;
     started.notified().await;
-    let store = place.store();
+    let store = db.store();
     let others = shard_count(&*store).await - 1;
-    let fleet = Fleet::new(place, patient());
+    let fleet = Fleet::new(db, patient());
     let second = fleet.start(2).await;
 
     let stopping = tokio::spawn(first.stop());
@@ -180,9 +180,9 @@ fn patient() -> RelaySettings {
 }
 
 /// A rolling restart under load.
-pub(crate) async fn four_relays_restarted_one_by_one_deliver_once_and_in_order(place: &Place) {
-    let mut fleet = Fleet::new(place, quick());
-    let store = place.store();
+pub(crate) async fn four_relays_restarted_one_by_one_deliver_once_and_in_order(db: &TestDatabase) {
+    let mut fleet = Fleet::new(db, quick());
+    let store = db.store();
     let mut relays = Vec::new();
     for number in 0..4 {
         relays.push(fleet.start(number).await);
@@ -204,5 +204,5 @@ pub(crate) async fn four_relays_restarted_one_by_one_deliver_once_and_in_order(p
     for relay in relays {
         relay.stop().await.unwrap();
     }
-    assert!(fleet.hears.try_recv().is_err(), "one came twice");
+    assert!(fleet.received.try_recv().is_err(), "one came twice");
 }

@@ -1,4 +1,4 @@
-//! A graceful stop: what was committed before it is delivered, and what is left is told.
+//! A graceful stop: it delivers what was committed before, and reports what is left.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, Relay, RelaySettings, 
 use pillarbox_testkit::fake::{Call, Fault, FaultyStore, Side};
 use tokio::sync::Semaphore;
 
-use crate::fixture::{ALWAYS, Place, Script, free, keyed, next, quick, relay, wait_for};
+use crate::fixture::{ALWAYS, Script, TestDatabase, free, keyed, next, quick, relay, wait_for};
 use crate::local_queue::write_and_die;
 use crate::lock::due_in;
 use crate::rows::Gate;
@@ -25,33 +25,36 @@ fn settings(claim: ClaimMode) -> RelaySettings {
 }
 
 /// Whichever way they would have taken: from memory, by a wake, or by a poll.
-pub(crate) async fn what_was_committed_before_is_delivered(place: &Place, claim: ClaimMode) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners).settings(settings(claim));
+pub(crate) async fn events_committed_before_the_stop_are_delivered(
+    db: &TestDatabase,
+    claim: ClaimMode,
+) {
+    let (listeners, mut received) = Script::default().listeners();
+    let relay = relay(db, listeners).settings(settings(claim));
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
 
-    place.commit(&outbox, vec![free(1), keyed("k", 2), keyed("k", 3)]).await;
-    place.commit_unseen(&outbox, keyed("k", 4)).await;
-    place.commit(&Outbox::new(), vec![keyed("k", 5), free(6)]).await;
+    db.commit(&outbox, vec![free(1), keyed("k", 2), keyed("k", 3)]).await;
+    db.commit_unseen(&outbox, keyed("k", 4)).await;
+    db.commit(&Outbox::new(), vec![keyed("k", 5), free(6)]).await;
     let summary = handle.stop().await.unwrap();
 
-    let mut heard = next(&mut hears, 6).await;
-    let of_key: Vec<i64> = heard.iter().copied().filter(|it| (2..=5).contains(it)).collect();
+    let mut numbers = next(&mut received, 6).await;
+    let of_key: Vec<i64> = numbers.iter().copied().filter(|it| (2..=5).contains(it)).collect();
     assert_eq!(of_key, [2, 3, 4, 5]);
-    heard.sort_unstable();
-    assert_eq!(heard, [1, 2, 3, 4, 5, 6]);
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
     assert_eq!(summary, CLEAN);
-    let stats = place.store().stats().await.unwrap();
+    let stats = db.store().stats().await.unwrap();
     assert_eq!((stats.new, stats.waiting, stats.owners), (0, 0, 0));
 }
 
 /// More than fits into memory at a time.
-pub(crate) async fn a_backlog_is_delivered_whole(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
+pub(crate) async fn a_backlog_is_delivered_whole(db: &TestDatabase) {
+    let (listeners, mut received) = Script::default().listeners();
     let batch = NonZeroU32::new(64).unwrap();
     let relay =
-        relay(place, listeners).settings(RelaySettings { batch, ..settings(ClaimMode::Shards) });
+        relay(db, listeners).settings(RelaySettings { batch, ..settings(ClaimMode::Shards) });
     let handle = relay.spawn().await.unwrap();
 
     for first in [0, 300] {
@@ -60,23 +63,23 @@ pub(crate) async fn a_backlog_is_delivered_whole(place: &Place) {
             1 => keyed("one", number),
             _ => keyed(&number.to_string(), number),
         });
-        place.commit(&Outbox::new(), events.collect()).await;
+        db.commit(&Outbox::new(), events.collect()).await;
     }
     let summary = handle.stop().await.unwrap();
 
-    let mut heard = next(&mut hears, 600).await;
-    let of_key: Vec<i64> = heard.iter().copied().filter(|it| it % 3 == 1).collect();
+    let mut numbers = next(&mut received, 600).await;
+    let of_key: Vec<i64> = numbers.iter().copied().filter(|it| it % 3 == 1).collect();
     assert!(of_key.is_sorted(), "{of_key:?}");
-    heard.sort_unstable();
-    assert_eq!(heard, (0..600).collect::<Vec<_>>());
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..600).collect::<Vec<_>>());
     assert_eq!(summary, CLEAN);
 }
 
 /// A delayed event, one that waits for a retry, a held one, and what is behind them.
-pub(crate) async fn what_waits_stays(place: &Place, claim: ClaimMode) {
-    let (listeners, mut hears) = Script::default().fail(3, ALWAYS).fail(5, ALWAYS).listeners();
+pub(crate) async fn events_that_are_not_due_stay(db: &TestDatabase, claim: ClaimMode) {
+    let (listeners, mut received) = Script::default().fail(3, ALWAYS).fail(5, ALWAYS).listeners();
     let backoff = pillarbox::Backoff::new(HOUR, HOUR);
-    let relay = relay(place, listeners).retry(backoff).settings(settings(claim));
+    let relay = relay(db, listeners).retry(backoff).settings(settings(claim));
     let handle = relay.spawn().await.unwrap();
 
     let delayed = |event: Envelope| event.deliver_after(HOUR);
@@ -89,11 +92,11 @@ pub(crate) async fn what_waits_stays(place: &Place, claim: ClaimMode) {
         free(4),
         free(5),
     ];
-    let ids = place.commit(&Outbox::new(), events).await;
+    let ids = db.commit(&Outbox::new(), events).await;
     let summary = handle.stop().await.unwrap();
 
-    assert_eq!(next(&mut hears, 1).await, [4]);
-    assert!(hears.try_recv().is_err(), "the others wait");
+    assert_eq!(next(&mut received, 1).await, [4]);
+    assert!(received.try_recv().is_err(), "the others wait");
     assert_eq!(summary, CLEAN, "nothing of that is due");
     for (id, status) in ids.iter().zip([
         Status::Waiting,
@@ -104,12 +107,15 @@ pub(crate) async fn what_waits_stays(place: &Place, claim: ClaimMode) {
         Status::Done,
         Status::Waiting,
     ]) {
-        place.event_with(id, status).await;
+        db.event_with(id, status).await;
     }
 }
 
 /// A delivery that takes longer than the stop allows, and events that it keeps from starting.
-pub(crate) async fn what_is_abandoned_and_left_is_counted(place: &Place, claim: ClaimMode) {
+pub(crate) async fn abandoned_and_remaining_events_are_counted(
+    db: &TestDatabase,
+    claim: ClaimMode,
+) {
     let started = Arc::new(Semaphore::new(0));
     let starts = Arc::clone(&started);
     let listeners = Listeners::new().fallback(move |_: Envelope, _: Cx| {
@@ -124,9 +130,9 @@ pub(crate) async fn what_is_abandoned_and_left_is_counted(place: &Place, claim: 
         drain: Duration::from_secs(4),
         ..settings(claim)
     };
-    let handle = relay(place, listeners).settings(settings).spawn().await.unwrap();
-    place.commit(&Outbox::new(), vec![free(1), keyed("a", 2), keyed("a", 3), free(4)]).await;
-    place.commit(&Outbox::new(), vec![free(5).deliver_after(HOUR)]).await;
+    let handle = relay(db, listeners).settings(settings).spawn().await.unwrap();
+    db.commit(&Outbox::new(), vec![free(1), keyed("a", 2), keyed("a", 3), free(4)]).await;
+    db.commit(&Outbox::new(), vec![free(5).deliver_after(HOUR)]).await;
     handle.wake();
     started.acquire().await.unwrap().forget();
 
@@ -138,7 +144,7 @@ pub(crate) async fn what_is_abandoned_and_left_is_counted(place: &Place, claim: 
 }
 
 /// The lease that its row was born with has become too short to begin: it is given back, and read.
-pub(crate) async fn an_event_that_waited_too_long_in_memory_is_delivered(place: &Place) {
+pub(crate) async fn an_event_that_waited_too_long_in_the_queue_is_delivered(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let settings = RelaySettings {
         lease: Duration::from_secs(6),
@@ -146,15 +152,15 @@ pub(crate) async fn an_event_that_waited_too_long_in_memory_is_delivered(place: 
         workers: NonZeroU32::MIN,
         ..settings(ClaimMode::Shards)
     };
-    let (probe, store) = (Probe::new(), FaultyStore::new(place.store()));
+    let (probe, store) = (Probe::new(), FaultyStore::new(db.store()));
     let relay = Relay::new(store.clone(), gate.listeners()).settings(settings);
     let relay = relay.observer(probe.clone());
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
-    place.commit(&outbox, vec![free(1)]).await;
+    db.commit(&outbox, vec![free(1)]).await;
     next(&mut starts, 1).await;
-    let ids = place.commit(&outbox, vec![free(2)]).await;
-    wait_for(async || (due_in(place, &ids[0]).await < Duration::from_millis(3900)).then_some(()))
+    let ids = db.commit(&outbox, vec![free(2)]).await;
+    wait_for(async || (due_in(db, &ids[0]).await < Duration::from_millis(3900)).then_some(()))
         .await;
 
     // It waits behind the first one when the last read has passed it by.
@@ -171,48 +177,48 @@ pub(crate) async fn an_event_that_waited_too_long_in_memory_is_delivered(place: 
 }
 
 /// Its row is leased to a writer that died, and the lease has run out: it is taken by a write first.
-pub(crate) async fn the_row_of_a_dead_writer_is_delivered(place: &Place) {
-    let (listeners, mut hears) = Script::default().listeners();
-    let relay = relay(place, listeners).settings(settings(ClaimMode::Shards));
+pub(crate) async fn the_row_of_a_dead_writer_is_delivered(db: &TestDatabase) {
+    let (listeners, mut received) = Script::default().listeners();
+    let relay = relay(db, listeners).settings(settings(ClaimMode::Shards));
     let outbox = relay.outbox();
     let handle = relay.spawn().await.unwrap();
-    place.commit(&outbox, vec![keyed("k", 1)]).await;
-    assert_eq!(next(&mut hears, 1).await, [1], "the first read is over");
+    db.commit(&outbox, vec![keyed("k", 1)]).await;
+    assert_eq!(next(&mut received, 1).await, [1], "the first read is over");
     let event = free(2);
     let id = event.event_id().clone();
-    write_and_die(place, event, HOUR).await;
-    place.age(&[id], HOUR).await;
+    write_and_die(db, event, HOUR).await;
+    db.age(&[id], HOUR).await;
 
     let summary = handle.stop().await.unwrap();
 
-    assert_eq!(next(&mut hears, 1).await, [2]);
+    assert_eq!(next(&mut received, 1).await, [2]);
     assert_eq!(summary, CLEAN);
 }
 
 /// Verdicts that the database refused once are tried again, not abandoned.
-pub(crate) async fn a_verdict_that_was_refused_is_written(place: &Place) {
-    let store = FaultyStore::new(place.store());
-    let (listeners, mut hears) = Script::default().listeners();
+pub(crate) async fn a_refused_verdict_is_written_before_the_stop_ends(db: &TestDatabase) {
+    let store = FaultyStore::new(db.store());
+    let (listeners, mut received) = Script::default().listeners();
     let probe = Probe::new();
     let relay = Relay::new(store.clone(), listeners)
         .settings(settings(ClaimMode::Shards))
         .observer(probe.clone());
     let handle = relay.spawn().await.unwrap();
     store.next(Call::Settle, Fault::Refuse);
-    let ids = place.commit(&Outbox::new(), vec![free(1)]).await;
+    let ids = db.commit(&Outbox::new(), vec![free(1)]).await;
     handle.wake();
-    next(&mut hears, 1).await;
+    next(&mut received, 1).await;
     soon(&probe, |seen| matches!(seen, RelayEvent::VerdictRefused { .. })).await;
 
     let summary = handle.stop().await.unwrap();
 
-    place.event_with(&ids[0], Status::Done).await;
+    db.event_with(&ids[0], Status::Done).await;
     assert_eq!(summary, CLEAN);
 }
 
 /// Others have its shards: it cannot know what of its events is left.
-pub(crate) async fn without_a_lease_nothing_is_said_to_be_left(place: &Place) {
-    let store = FaultyStore::new(place.store());
+pub(crate) async fn without_a_lease_the_remaining_count_is_unknown(db: &TestDatabase) {
+    let store = FaultyStore::new(db.store());
     let (listeners, _) = Script::default().listeners();
     let probe = Probe::new();
     let settings = RelaySettings { lease: Duration::from_secs(15), ..settings(ClaimMode::Shards) };
@@ -221,10 +227,10 @@ pub(crate) async fn without_a_lease_nothing_is_said_to_be_left(place: &Place) {
     // A relay that is removed joins again; this one cannot.
     (0..100).for_each(|_| store.next(Call::Join, Fault::Fail));
 
-    place.expire_owners().await;
-    place.store().configure(&DeliveryMode::default()).await.unwrap();
+    db.expire_owners().await;
+    db.store().configure(&DeliveryMode::default()).await.unwrap();
     soon(&probe, |seen| matches!(seen, RelayEvent::LeaseLost { .. })).await;
-    place.commit(&Outbox::new(), vec![free(1)]).await;
+    db.commit(&Outbox::new(), vec![free(1)]).await;
     let summary = handle.stop().await.unwrap();
 
     assert_eq!(summary, StopSummary { abandoned: 0, left: None });

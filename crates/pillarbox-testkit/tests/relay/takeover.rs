@@ -1,4 +1,4 @@
-//! Who delivers when relays come and go.
+//! Takeovers between relays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,52 +8,52 @@ use pillarbox::{Cx, Envelope, Failure, Listeners, Outbox, OwnerId, Relay, RelayS
 use pillarbox_testkit::fake::{Call, FaultyStore, ManualClock, Side};
 use tokio::sync::{Notify, mpsc};
 
-use crate::fixture::{Place, Script, free, keyed, next, relay};
+use crate::fixture::{Script, TestDatabase, free, keyed, next, relay};
 
 /// The second relay has the shards long before the lease of the first would have run out.
-pub(crate) async fn a_stop_finishes_what_is_under_way_and_hands_over_at_once(place: &Place) {
+pub(crate) async fn a_stop_finishes_deliveries_and_hands_over_at_once(db: &TestDatabase) {
     let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (heard, mut hears) = mpsc::unbounded_channel();
+    let (sender, mut received) = mpsc::unbounded_channel();
     let (starts, goes) = (Arc::clone(&started), Arc::clone(&go));
     let listeners = Listeners::new().fallback(move |_: Envelope, _: Cx| {
-        let (starts, goes, heard) = (Arc::clone(&starts), Arc::clone(&goes), heard.clone());
+        let (starts, goes, sender) = (Arc::clone(&starts), Arc::clone(&goes), sender.clone());
         async move {
             starts.notify_one();
             goes.notified().await;
-            heard.send(1).ok();
+            sender.send(1).ok();
             Ok::<_, Failure>(())
         }
     });
-    let first = relay(place, listeners);
+    let first = relay(db, listeners);
     let outbox = first.outbox();
     let first = first.spawn().await.unwrap();
-    place.commit(&outbox, vec![keyed("k", 1)]).await;
+    db.commit(&outbox, vec![keyed("k", 1)]).await;
     started.notified().await;
 
     let stopping = tokio::spawn(first.stop());
     go.notify_one();
     stopping.await.unwrap().unwrap();
 
-    assert_eq!(next(&mut hears, 1).await, [1]);
-    let stats = place.store().stats().await.unwrap();
+    assert_eq!(next(&mut received, 1).await, [1]);
+    let stats = db.store().stats().await.unwrap();
     assert_eq!((stats.new, stats.owners, stats.owned_shards), (0, 0, 0), "settled and given back");
-    let (listeners, mut hears) = Script::default().listeners();
-    let second = relay(place, listeners).spawn().await.unwrap();
-    place.commit(&outbox, vec![keyed("k", 2)]).await;
-    assert_eq!(next(&mut hears, 1).await, [2]);
+    let (listeners, mut received) = Script::default().listeners();
+    let second = relay(db, listeners).spawn().await.unwrap();
+    db.commit(&outbox, vec![keyed("k", 2)]).await;
+    assert_eq!(next(&mut received, 1).await, [2]);
     second.stop().await.unwrap();
 }
 
 /// As after a stall: the lease has run out here, and nobody took over. What came meanwhile does not
-/// start, and does not wait for the next look at the table either, which is an hour away.
-pub(crate) async fn a_lease_that_is_renewed_too_late_goes_on_at_once(place: &Place) {
-    let store = FaultyStore::new(place.store());
+/// start, and does not wait for the next poll either, which is an hour away.
+pub(crate) async fn a_lease_that_is_renewed_too_late_goes_on_at_once(db: &TestDatabase) {
+    let store = FaultyStore::new(db.store());
     let (clock, gate) = (ManualClock::new(), Arc::new(Notify::new()));
-    let (heard, mut hears) = mpsc::unbounded_channel();
+    let (sender, mut received) = mpsc::unbounded_channel();
     let opens = Arc::clone(&gate);
     let listeners = Listeners::new().fallback(move |event: Envelope, _: Cx| {
         let number: i64 = event.payload().as_json().unwrap().parse().unwrap();
-        heard.send(number).ok();
+        sender.send(number).ok();
         let opens = Arc::clone(&opens);
         async move {
             if number == 9 {
@@ -75,28 +75,28 @@ pub(crate) async fn a_lease_that_is_renewed_too_late_goes_on_at_once(place: &Pla
     let outbox = relay.outbox();
     let mut renewal = store.hold(Call::Renew, Side::Before);
     let handle = relay.spawn().await.unwrap();
-    place.commit(&outbox, vec![keyed("k", 1)]).await;
-    assert_eq!(next(&mut hears, 1).await, [1], "everything is held, and was looked at");
+    db.commit(&outbox, vec![keyed("k", 1)]).await;
+    assert_eq!(next(&mut received, 1).await, [1], "everything is held, and was looked at");
     renewal.reached().await;
-    let before = place.commit(&outbox, vec![keyed("other", 9)]).await;
-    assert_eq!(next(&mut hears, 1).await, [9]);
+    let before = db.commit(&outbox, vec![keyed("other", 9)]).await;
+    assert_eq!(next(&mut received, 1).await, [9]);
 
     clock.advance(Duration::from_secs(13));
-    place.commit(&outbox, vec![keyed("k", 2)]).await;
+    db.commit(&outbox, vec![keyed("k", 2)]).await;
     handle.wake();
     // The relay goes on with what it has begun, and would start the other one.
     gate.notify_one();
-    place.event_with(&before[0], Status::Done).await;
-    assert!(hears.try_recv().is_err(), "not without a lease");
+    db.event_with(&before[0], Status::Done).await;
+    assert!(received.try_recv().is_err(), "not without a lease");
     renewal.release();
 
-    assert_eq!(next(&mut hears, 1).await, [2]);
+    assert_eq!(next(&mut received, 1).await, [2]);
     handle.stop().await.unwrap();
 }
 
-/// As after a kill: its rows are delivered by the next.
-pub(crate) async fn a_lapsed_owner_is_taken_over_from(place: &Place) {
-    let store = place.store();
+/// As after a kill: the next relay delivers its events.
+pub(crate) async fn a_lapsed_owners_events_are_taken_over(db: &TestDatabase) {
+    let store = db.store();
     let gone = OwnerId::generate();
     let length = Duration::from_millis(200);
     let lease = Lease { owner: gone.clone(), length, wants: 64 };
@@ -104,13 +104,13 @@ pub(crate) async fn a_lapsed_owner_is_taken_over_from(place: &Place) {
     let taken =
         store.acquire_shards(&AcquireShards { owner: gone, most: 64, held: vec![] }).await.unwrap();
     assert!(!taken.is_empty());
-    place.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
+    db.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
 
-    let (listeners, mut hears) = Script::default().listeners();
-    let handle = relay(place, listeners).spawn().await.unwrap();
+    let (listeners, mut received) = Script::default().listeners();
+    let handle = relay(db, listeners).spawn().await.unwrap();
 
-    let mut heard = next(&mut hears, 2).await;
-    heard.sort_unstable();
-    assert_eq!(heard, [1, 2]);
+    let mut numbers = next(&mut received, 2).await;
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2]);
     handle.stop().await.unwrap();
 }

@@ -19,9 +19,9 @@ pub async fn failed_attempts_are_counted_in_the_trail<B: Backend>(backend: &B) {
     let owner = Owner::of_all(backend).await;
     for cause in ["first", "second"] {
         let error = ErrorText::new(cause);
-        owner.judge_id(&id, Verdict::Retry { delay: Duration::ZERO, error }).await;
+        owner.settle_event(&id, Verdict::Retry { delay: Duration::ZERO, error }).await;
     }
-    owner.judge_id(&id, dead()).await;
+    owner.settle_event(&id, dead()).await;
 
     let trail = said(backend, &id).await;
 
@@ -34,7 +34,7 @@ pub async fn failed_attempts_are_counted_in_the_trail<B: Backend>(backend: &B) {
 }
 
 /// Giving up is noted the same way, whether the event holds its key or not.
-pub async fn giving_up_is_noted<B: Backend>(backend: &B) {
+pub async fn giving_up_is_audited<B: Backend>(backend: &B) {
     for verdict in [dead(), held()] {
         let id = given_up(backend, verdict).await;
 
@@ -46,19 +46,19 @@ pub async fn giving_up_is_noted<B: Backend>(backend: &B) {
 }
 
 /// A delivery, and one that is put off, leave nothing.
-pub async fn what_did_not_fail_is_not_noted<B: Backend>(backend: &B) {
+pub async fn verdicts_without_a_failure_are_not_audited<B: Backend>(backend: &B) {
     let defer = Verdict::Defer { delay: Duration::ZERO, error: ErrorText::new("later") };
     let ids = emit(backend, ["done", "delete", "defer"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
 
     for (id, verdict) in ids.iter().zip([Verdict::Done, Verdict::Delete, defer]) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
         assert!(said(backend, id).await.is_empty());
     }
 }
 
-/// Of a batch, those that failed are noted, each with its own cause.
-pub async fn a_mixed_batch_notes_its_failures<B: Backend>(backend: &B) {
+/// The failures of a batch are audited, each with its own error.
+pub async fn only_the_failures_of_a_mixed_batch_are_audited<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..30).map(|n| keyed(&n.to_string()))).await;
     let owner = Owner::of_all(backend).await;
     let rows = owner.read().await;
@@ -85,24 +85,24 @@ pub async fn a_mixed_batch_notes_its_failures<B: Backend>(backend: &B) {
 }
 
 /// A verdict that a fence stops is not noted.
-pub async fn a_fenced_verdict_is_not_noted<B: Backend>(backend: &B) {
+pub async fn a_fenced_verdict_is_not_audited<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let stale = Owner::of_all(backend).await;
     let rows = stale.read().await;
-    let mut heir = Owner::joined(backend).await;
+    let mut successor = Owner::joined(backend).await;
     backend.expire(&stale.id).await;
-    heir.take(u16::MAX).await;
-    stale.judge(&rows[0], dead()).await;
+    successor.acquire(u16::MAX).await;
+    stale.settle_one(&rows[0], dead()).await;
     assert!(said(backend, &id).await.is_empty(), "another holds the shard");
 
-    heir.judge(&rows[0], retry(Duration::ZERO)).await;
-    heir.judge(&rows[0], retry(Duration::ZERO)).await;
+    successor.settle_one(&rows[0], retry(Duration::ZERO)).await;
+    successor.settle_one(&rows[0], retry(Duration::ZERO)).await;
 
     assert_eq!(said(backend, &id).await.len(), 1, "the second had an old token");
 }
 
 /// A cause is noted up to the limit, whole characters only.
-pub async fn a_long_cause_is_noted_up_to_the_limit<B: Backend>(backend: &B) {
+pub async fn a_long_cause_is_truncated_in_the_audit_trail<B: Backend>(backend: &B) {
     let error = ErrorText::new(&format!("\0{}", "ß🦀".repeat(2500)));
     let id = given_up(backend, Verdict::Dead { error }).await;
 
@@ -112,7 +112,7 @@ pub async fn a_long_cause_is_noted_up_to_the_limit<B: Backend>(backend: &B) {
 }
 
 /// Every operation is noted, with the attempts before it, who did it and why.
-pub async fn every_operation_is_noted<B: Backend>(backend: &B) {
+pub async fn every_operation_is_audited<B: Backend>(backend: &B) {
     for action in ACTIONS {
         let id = given_up(backend, held()).await;
         let operation = Operation::of(action, [id.clone()])
@@ -149,7 +149,7 @@ pub async fn who_and_why_may_be_long_or_absent<B: Backend>(backend: &B) {
 }
 
 /// An operation that could not be done is not noted.
-pub async fn what_was_not_done_is_not_noted<B: Backend>(backend: &B) {
+pub async fn operations_without_effect_are_not_audited<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
 
     for action in ACTIONS {
@@ -163,9 +163,9 @@ pub async fn what_was_not_done_is_not_noted<B: Backend>(backend: &B) {
 pub async fn a_trail_is_of_one_event<B: Backend>(backend: &B) {
     let ids = emit(backend, ["a", "b"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], retry(Duration::ZERO)).await;
-    owner.judge_id(&ids[1], dead()).await;
-    owner.judge_id(&ids[0], dead()).await;
+    owner.settle_event(&ids[0], retry(Duration::ZERO)).await;
+    owner.settle_event(&ids[1], dead()).await;
+    owner.settle_event(&ids[0], dead()).await;
 
     assert_eq!(actions(backend, &ids[0]).await, [SEND_FAILED, FAILED_PERMANENT]);
     assert_eq!(actions(backend, &ids[1]).await, [FAILED_PERMANENT]);
@@ -180,7 +180,7 @@ pub async fn a_trail_outlives_its_event<B: Backend>(backend: &B) {
     assert_eq!(actions(backend, &id).await, gone);
 
     emit_one(backend, keyed("a").id(id.clone())).await;
-    Owner::of_all(backend).await.judge_id(&id, retry(Duration::ZERO)).await;
+    Owner::of_all(backend).await.settle_event(&id, retry(Duration::ZERO)).await;
 
     assert_eq!(actions(backend, &id).await, [gone[0], gone[1], SEND_FAILED]);
 }
@@ -190,20 +190,20 @@ pub async fn attempts_count_anew_after_a_replay<B: Backend>(backend: &B) {
     let id = given_up(backend, dead()).await;
     replay(&*backend.store(), std::slice::from_ref(&id)).await;
 
-    Owner::of_all(backend).await.judge_id(&id, retry(Duration::ZERO)).await;
+    Owner::of_all(backend).await.settle_event(&id, retry(Duration::ZERO)).await;
 
     let attempts: Vec<_> = said(backend, &id).await.into_iter().map(|said| said.1).collect();
     assert_eq!(attempts, [1, 1, 1], "given up, replayed, failed");
 }
 
-/// Of a trail without end, the newest entries are given.
+/// Of a long trail the newest entries are returned.
 pub async fn a_long_trail_gives_its_newest_entries<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;
     let mut row = owner.read().await.remove(0);
     let promote = Promote { shards: vec![row.shard], limit: 1 };
     for _ in 0..MAX_BATCH + 5 {
-        owner.judge(&row, retry(Duration::ZERO)).await;
+        owner.settle_one(&row, retry(Duration::ZERO)).await;
         owner.store.promote(&promote).await.unwrap();
         row.token.0 += 1;
     }
@@ -240,7 +240,7 @@ pub(super) fn line(
 async fn remove<B: Backend>(backend: &B, id: &EventId) {
     if status(backend, id).await == Some(Status::New) {
         let owner = Owner::of_all(backend).await;
-        owner.judge_id(id, dead()).await;
+        owner.settle_event(id, dead()).await;
         owner.store.leave(&owner.id).await.unwrap();
     }
     backend.store().operate(&Operation::discard([id.clone()])).await.unwrap();

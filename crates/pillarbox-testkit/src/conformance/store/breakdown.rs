@@ -51,18 +51,18 @@ pub async fn events_are_counted_in_their_shard<B: Backend>(backend: &B) {
     assert_eq!(breakdown.done, 10);
 }
 
-/// A shard names its owner and how often it changed hands.
+/// A shard has its owner and its epoch.
 pub async fn owners_are_named<B: Backend>(backend: &B) {
     let first = Owner::of_all(backend).await;
-    first.release(&first.holdings[..1]).await;
+    first.release(&first.owned[..1]).await;
     let mut second = Owner::joined(backend).await;
-    second.take(u16::MAX).await;
-    second.release(&second.holdings).await;
+    second.acquire(u16::MAX).await;
+    second.release(&second.owned).await;
 
     let breakdown = breakdown(backend).await;
 
     for shard in breakdown.shards {
-        let is_given = shard.shard == first.holdings[0].shard;
+        let is_given = shard.shard == first.owned[0].shard;
         assert_eq!(shard.owner, (!is_given).then(|| first.id.clone()));
         assert_eq!(shard.epoch, Epoch(if is_given { 2 } else { 1 }));
     }
@@ -90,7 +90,7 @@ pub async fn events_are_counted_by_type<B: Backend>(backend: &B) {
     let owner = Owner::of_all(backend).await;
     let verdicts = [(1, retry(HOUR)), (3, Verdict::Done), (4, held()), (5, dead()), (6, dead())];
     for (at, verdict) in verdicts {
-        owner.judge_id(&ids[at], verdict).await;
+        owner.settle_event(&ids[at], verdict).await;
     }
 
     let types = breakdown(backend).await.types;
@@ -118,7 +118,7 @@ pub async fn types_are_compared_byte_for_byte<B: Backend>(backend: &B) {
     assert!(types.iter().all(|it| it.new == 1 && kinds.contains(&&*it.event_type)));
 }
 
-/// Of very many types, those with most events are named.
+/// Of very many types, the ones with the most events are reported.
 pub async fn the_largest_types_are_named<B: Backend>(backend: &B) {
     let kinds = (0..MAX_TYPES + 20).map(|n| format!("type.{n:03}"));
     let twice = (0..30).map(|n| format!("type.{:03}", MAX_TYPES + 19 - n));

@@ -29,7 +29,7 @@ pub async fn an_oversized_text_stays_in_the_database<B: Backend>(backend: &B) {
     is_refused(backend, ["plain", "random"], "payload has ", OVERSIZED, MAX_PAYLOAD).await;
 }
 
-/// Bytes beyond the limit come as a row that is no event.
+/// Bytes beyond the limit are read as an invalid row.
 pub async fn oversized_bytes_stay_in_the_database<B: Backend>(backend: &B) {
     if lacks(backend, Need::Tables) {
         return;
@@ -53,7 +53,7 @@ pub async fn oversized_headers_stay_in_the_database<B: Backend>(backend: &B) {
 }
 
 /// The limits are exact.
-pub async fn what_is_one_byte_too_large_is_refused<B: Backend>(backend: &B) {
+pub async fn an_event_one_byte_too_large_is_refused<B: Backend>(backend: &B) {
     if lacks(backend, Need::Tables) {
         return;
     }
@@ -81,7 +81,7 @@ pub async fn a_read_keeps_within_its_budget<B: Backend>(backend: &B) {
     }
 }
 
-/// What the reader has is skipped, so that each read brings the next rows.
+/// A read starts above the rows that the reader has.
 pub async fn a_read_goes_on_where_the_budget_ended<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..10).map(|_| of_size("k", MAX_PAYLOAD))).await;
     let (mut seen, mut came) = (BTreeSet::new(), Vec::new());
@@ -125,7 +125,7 @@ pub async fn one_row_comes_whatever_its_size<B: Backend>(backend: &B) {
 }
 
 /// Rows before their time, and rows behind one that waits, leave it to those that can start.
-pub async fn what_cannot_start_uses_up_no_budget<B: Backend>(backend: &B) {
+pub async fn blocked_events_use_no_budget<B: Backend>(backend: &B) {
     let early = emit_one(backend, of_size("k", MAX_PAYLOAD)).await;
     backend.make_early(&early, HOUR).await;
     emit(backend, [of_size("late", 1).deliver_after(HOUR), of_size("late", MAX_PAYLOAD)]).await;
@@ -176,7 +176,7 @@ pub async fn a_read_of_keys_keeps_within_its_budget<B: Backend>(backend: &B) {
     assert_eq!(came("c"), [true, false, false, false]);
 }
 
-/// What is beyond the budget is leased and comes without content; given back, it is claimed again.
+/// Rows beyond the budget are leased without content; after a release they are claimed again.
 pub async fn a_claim_keeps_within_its_budget<B: Backend>(backend: &B) {
     let text = "x".repeat(MAX_PAYLOAD - 2);
     let ids = emit(backend, (0..9).map(|_| Envelope::json("large.one", &text).unwrap())).await;
@@ -185,7 +185,7 @@ pub async fn a_claim_keeps_within_its_budget<B: Backend>(backend: &B) {
     let mut came: Vec<EventId> = Vec::new();
 
     for left in [6, 3, 0] {
-        let claim = Claim { budget: budget.clone(), ..claimer.wish(ALL) };
+        let claim = Claim { budget: budget.clone(), ..claimer.request(ALL) };
         let rows = claimer.store.claim(&claim).await.unwrap();
         assert!(bytes(&rows) <= budget.bytes, "{} bytes came", bytes(&rows));
         came.extend(rows.iter().filter_map(|row| row.event()).map(|it| it.event_id().clone()));
@@ -212,7 +212,7 @@ async fn is_refused<B: Backend, const N: usize>(
 ) {
     let legal = emit_one(backend, free()).await;
     let is_told = |cause: &str| {
-        // A database that did not look at all of it tells the size as it is stored.
+        // A database that did not read all of it reports the stored size.
         let is_exact = cause == format!("{part}{size} bytes, the limit is {limit}");
         is_exact
             || cause.starts_with(&format!("{part}at least ")) && cause.ends_with(&limit.to_string())

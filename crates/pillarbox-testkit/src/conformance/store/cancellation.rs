@@ -20,7 +20,7 @@ use crate::fake::cut;
 const MAX_POLLS: usize = 1000;
 const ROWS: usize = 12;
 
-/// Wherever a settle is dropped, all of its verdicts are written and noted, or none.
+/// A dropped settle has written and audited all of its verdicts, or none.
 pub async fn a_dropped_settle_applies_all_or_nothing<B: Backend>(backend: &B, claim: ClaimMode) {
     let kinds = [Verdict::Done, Verdict::Delete, retry(HOUR), dead()];
     for polls in 0..MAX_POLLS {
@@ -51,8 +51,8 @@ pub async fn a_dropped_settle_applies_all_or_nothing<B: Backend>(backend: &B, cl
     panic!("a settle did not end within {MAX_POLLS} polls");
 }
 
-/// Wherever a take is dropped, it has taken all that it would have, or nothing.
-pub async fn a_dropped_take_takes_all_or_nothing<B: Backend>(backend: &B) {
+/// A dropped acquire has acquired all of its shards, or none.
+pub async fn a_dropped_acquire_takes_all_shards_or_none<B: Backend>(backend: &B) {
     let all = shards(&*backend.store()).await.len();
     let most = u16::try_from(all.div_ceil(2)).unwrap();
     for polls in 0..MAX_POLLS {
@@ -61,7 +61,7 @@ pub async fn a_dropped_take_takes_all_or_nothing<B: Backend>(backend: &B) {
 
         let whole = cut(polls, dropped.store.acquire_shards(&take)).await;
 
-        let left = other.take(u16::MAX).await.len();
+        let left = other.acquire(u16::MAX).await.len();
         assert!([all, all - usize::from(most)].contains(&left), "{polls} polls: {left} left");
         dropped.store.leave(&dropped.id).await.unwrap();
         other.store.leave(&other.id).await.unwrap();
@@ -100,11 +100,11 @@ pub async fn a_dropped_join_can_be_repeated<B: Backend>(backend: &B) {
 
         let whole = cut(polls, owner.store.join(&owner.entry())).await;
 
-        let early = owner.take(u16::MAX).await.len();
+        let early = owner.acquire(u16::MAX).await.len();
         assert!([0, all].contains(&early), "{polls} polls: took {early}");
         owner.store.join(&owner.entry()).await.unwrap();
-        assert_eq!(early + owner.take(u16::MAX).await.len(), all);
-        owner.release(&owner.holdings).await;
+        assert_eq!(early + owner.acquire(u16::MAX).await.len(), all);
+        owner.release(&owner.owned).await;
         if let Some(whole) = whole {
             whole.unwrap();
             assert_eq!(early, all);
@@ -122,16 +122,16 @@ pub async fn a_dropped_leave_is_whole<B: Backend>(backend: &B) {
 
         let whole = cut(polls, owner.store.leave(&owner.id)).await;
 
-        // What was sent may still arrive between two looks: it counts if both say the same.
+        // What was sent may still arrive between two renewals: the check needs both to agree.
         let before = owner.renew().await;
-        let heir = Owner::of_all(backend).await;
+        let successor = Owner::of_all(backend).await;
         let after = owner.renew().await;
         if before == after {
             let expected = if after == Renewal::Kept { 0 } else { all };
-            assert_eq!(heir.holdings.len(), expected, "{polls} polls");
+            assert_eq!(successor.owned.len(), expected, "{polls} polls");
         }
         owner.store.leave(&owner.id).await.unwrap();
-        heir.store.leave(&heir.id).await.unwrap();
+        successor.store.leave(&successor.id).await.unwrap();
         if let Some(whole) = whole {
             whole.unwrap();
             assert_eq!(after, Renewal::Lost);
@@ -141,17 +141,17 @@ pub async fn a_dropped_leave_is_whole<B: Backend>(backend: &B) {
     panic!("a leave did not end within {MAX_POLLS} polls");
 }
 
-/// Wherever a claim is dropped, either all of its rows are leased or none.
+/// A dropped claim has leased all of its rows, or none.
 pub async fn a_dropped_claim_leases_all_or_nothing<B: Backend>(backend: &B) {
     for polls in 0..MAX_POLLS {
         emit(backend, (0..ROWS).map(|_| free())).await;
         let claimer = Claimer::new(backend).await;
 
-        let whole = cut(polls, claimer.store.claim(&claimer.wish(100))).await;
+        let whole = cut(polls, claimer.store.claim(&claimer.request(100))).await;
 
         let mut tokens = tokens(backend).await;
         if tokens.len() > 1 {
-            // What was sent may have arrived in the middle of the look.
+            // What was sent may have arrived during the read.
             tokens = self::tokens(backend).await;
         }
         assert_eq!(tokens.len(), 1, "{polls} polls: some are leased, tokens {tokens:?}");
@@ -186,7 +186,7 @@ pub async fn a_dropped_renewal_loses_no_lease<B: Backend>(backend: &B) {
     panic!("a renewal did not end within {MAX_POLLS} polls");
 }
 
-/// Wherever a release is dropped, either all of its rows are free or none.
+/// A dropped release has freed all of its rows, or none.
 pub async fn a_dropped_release_frees_all_or_nothing<B: Backend>(backend: &B) {
     for polls in 0..MAX_POLLS {
         emit(backend, (0..ROWS).map(|_| free())).await;
@@ -207,7 +207,7 @@ pub async fn a_dropped_release_frees_all_or_nothing<B: Backend>(backend: &B) {
     panic!("a release did not end within {MAX_POLLS} polls");
 }
 
-/// Wherever an operation is dropped, it was done to all and noted, or to none.
+/// A dropped operation has changed and audited all of its events, or none.
 pub async fn a_dropped_operation_is_done_to_all_or_none<B: Backend>(backend: &B) {
     for polls in 0..MAX_POLLS {
         let ids = given_up(backend).await;
@@ -235,7 +235,7 @@ async fn tokens<B: Backend>(backend: &B) -> HashSet<Token> {
     read_all(backend).await.iter().map(|row| row.token).collect()
 }
 
-/// Someone who has claimed all rows there are.
+/// A claimer of all rows.
 async fn claimed<B: Backend>(backend: &B) -> (Claimer, Vec<Pending>) {
     let claimer = Claimer::new(backend).await;
     let rows = claimer.claim().await;

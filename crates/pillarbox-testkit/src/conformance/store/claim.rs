@@ -42,16 +42,16 @@ pub async fn a_leased_row_is_not_claimed_again<B: Backend>(backend: &B) {
 /// A row whose lease is over goes to the next claimer, under another token.
 pub async fn a_lapsed_lease_is_claimed_again<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
-    let (gone, heir) = (Claimer::new(backend).await, Claimer::new(backend).await);
+    let (gone, successor) = (Claimer::new(backend).await, Claimer::new(backend).await);
     let lost = gone.claim().await;
     backend.age(&id, HOUR * 2).await;
 
-    let taken = heir.claim().await;
+    let taken = successor.claim().await;
 
     assert_eq!(seqs(&taken), seqs(&lost));
     assert_eq!(taken[0].token, Token(lost[0].token.0 + 1));
     assert_eq!((taken[0].status, taken[0].attempts), (Status::New, 0), "nobody has judged it");
-    assert!(taken[0].lapsed && !lost[0].lapsed, "its last owner may have died of it");
+    assert!(taken[0].lapsed && !lost[0].lapsed, "its last owner may have crashed on it");
 }
 
 /// A delayed row is leased when its time has come and it was promoted, and not before.
@@ -67,7 +67,7 @@ pub async fn a_row_that_is_not_due_is_not_claimed<B: Backend>(backend: &B) {
     assert_eq!(ids(&claimer.claim().await), [&id]);
 }
 
-/// Without order a row that waits is nobody's either.
+/// Without order a waiting row is not claimed either.
 pub async fn without_order_a_waiting_row_is_not_claimed<B: Backend>(backend: &B) {
     let id = emit_due(backend, [keyed("a")]).await.remove(0);
     let claimer = Claimer::unordered(backend).await;
@@ -91,7 +91,7 @@ pub async fn a_promoted_row_is_claimed_first<B: Backend>(backend: &B) {
     assert_eq!(ids(&first), [&head]);
     assert_eq!((first[0].status, first[0].attempts), (Status::New, 1));
     assert!(claimer.claim().await.is_empty(), "its head is leased");
-    claimer.judge(&first[0], Verdict::Done).await;
+    claimer.settle_one(&first[0], Verdict::Done).await;
     assert_eq!(ids(&claimer.claim().await), [&next]);
 }
 
@@ -100,7 +100,7 @@ pub async fn a_retried_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let claimer = Claimer::new(backend).await;
     let first = claimer.claim().await;
-    claimer.judge(&first[0], retry(HOUR * 3)).await;
+    claimer.settle_one(&first[0], retry(HOUR * 3)).await;
     assert!(claimer.claim().await.is_empty());
 
     backend.age(&id, HOUR * 3).await;
@@ -118,7 +118,7 @@ pub async fn a_deferred_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
     let claimer = Claimer::new(backend).await;
     let first = claimer.claim().await;
     let error = ErrorText::new("bank is closed");
-    claimer.judge(&first[0], Verdict::Defer { delay: HOUR, error }).await;
+    claimer.settle_one(&first[0], Verdict::Defer { delay: HOUR, error }).await;
     assert!(claimer.claim().await.is_empty());
 
     backend.age(&id, HOUR).await;
@@ -129,12 +129,12 @@ pub async fn a_deferred_row_is_claimed_when_it_is_due<B: Backend>(backend: &B) {
     assert_eq!((again[0].status, again[0].attempts), (Status::New, 0));
 }
 
-/// What was delivered, given up or held is nobody's to claim, however old it is.
-pub async fn what_is_over_or_held_is_never_claimed<B: Backend>(backend: &B) {
+/// Delivered, dead and held events are not claimed, whatever their age.
+pub async fn final_and_held_events_are_never_claimed<B: Backend>(backend: &B) {
     let events = emit(backend, ["done", "dead", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in events.iter().zip([Verdict::Done, dead(), held()]) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
         backend.age(id, HOUR * 2).await;
     }
 
@@ -142,7 +142,7 @@ pub async fn what_is_over_or_held_is_never_claimed<B: Backend>(backend: &B) {
     assert!(Claimer::unordered(backend).await.claim().await.is_empty());
 }
 
-/// Of a key, only the oldest row is to be had.
+/// Only the oldest row of a key is claimed.
 pub async fn only_the_head_of_a_key_is_claimed<B: Backend>(backend: &B) {
     let events = emit(backend, ["a", "a", "b", "a", "b"].map(keyed)).await;
 
@@ -187,11 +187,11 @@ pub async fn a_final_head_frees_the_next<B: Backend>(backend: &B) {
         let head = claimer.claim().await;
         assert_eq!(ids(&head), [&events[0]]);
 
-        claimer.judge(&head[0], verdict.clone()).await;
+        claimer.settle_one(&head[0], verdict.clone()).await;
 
         let next = claimer.claim().await;
         assert_eq!(ids(&next), [&events[1]], "after {verdict:?}");
-        claimer.judge(&next[0], Verdict::Delete).await;
+        claimer.settle_one(&next[0], Verdict::Delete).await;
     }
 }
 
@@ -202,7 +202,7 @@ pub async fn rows_without_a_key_do_not_wait<B: Backend>(backend: &B) {
     assert_eq!(Claimer::new(backend).await.claim().await.len(), 5);
 }
 
-/// Without order, every due row is to be had at once, behind whatever it is.
+/// Without order every due row is claimed at once.
 pub async fn without_order_every_due_row_is_claimed<B: Backend>(backend: &B) {
     let first = keyed("a").deliver_after(HOUR);
     let events = emit(backend, [first, keyed("a"), keyed("a"), free()]).await;
@@ -257,7 +257,7 @@ pub async fn only_the_shards_asked_for_are_claimed<B: Backend>(backend: &B) {
     assert_eq!(seqs(&claimed), seqs(&expected));
 }
 
-/// Rows that wait for their head take no places of those that could go.
+/// Rows that wait for their head do not use up the limit.
 pub async fn blocked_rows_do_not_use_up_the_limit<B: Backend>(backend: &B) {
     emit(backend, (0..50).map(|_| keyed("a"))).await;
     emit(backend, (0..500).map(|n| keyed(&format!("b{n}")))).await;
@@ -278,7 +278,7 @@ pub async fn a_replayed_row_is_claimed_first<B: Backend>(backend: &B) {
     let events = emit(backend, ["a", "a"].map(keyed)).await;
     let claimer = Claimer::new(backend).await;
     let head = claimer.claim().await;
-    claimer.judge(&head[0], dead()).await;
+    claimer.settle_one(&head[0], dead()).await;
     replay(&*backend.store(), &events[..1]).await;
 
     let again = claimer.claim().await;
@@ -289,10 +289,10 @@ pub async fn a_replayed_row_is_claimed_first<B: Backend>(backend: &B) {
 }
 
 /// A claim for a time longer than the calendar is one for as long as it goes.
-pub async fn a_lease_may_be_as_long_as_one_likes<B: Backend>(backend: &B) {
+pub async fn a_lease_may_have_any_length<B: Backend>(backend: &B) {
     emit_one(backend, free()).await;
     let claimer = Claimer::new(backend).await;
-    let wish = Claim { length: Duration::MAX, ..claimer.wish(1) };
+    let wish = Claim { length: Duration::MAX, ..claimer.request(1) };
 
     assert_eq!(claimer.store.claim(&wish).await.unwrap().len(), 1);
 
@@ -303,7 +303,7 @@ pub async fn a_lease_may_be_as_long_as_one_likes<B: Backend>(backend: &B) {
 async fn blocks<B: Backend>(backend: &B, head: Envelope, verdict: Option<Verdict>) {
     let head = emit_one(backend, head).await;
     if let Some(verdict) = verdict {
-        Owner::of_all(backend).await.judge_id(&head, verdict).await;
+        Owner::of_all(backend).await.settle_event(&head, verdict).await;
     }
     let next = emit_one(backend, keyed("a")).await;
 

@@ -1,4 +1,4 @@
-//! Competing claimers: many at once, and a row is in one hand at a time.
+//! Competing claimers: a row has one owner at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -23,15 +23,15 @@ pub async fn eight_claimers_never_overlap<B: Backend>(backend: &B) {
     let keyed = |n: usize| keyed(&(n % KEYS).to_string());
     let event = |n: usize| if n.is_multiple_of(2) { free() } else { keyed(n / 2) };
     emit(backend, (0..EVENTS).map(event)).await;
-    let hands = Mutex::new(Hands::default());
+    let owners = Mutex::new(Owners::default());
     let claimers = join_all((0..CLAIMERS).map(|_| Claimer::apart(backend))).await;
 
     let work = claimers.iter().enumerate();
-    join_all(work.map(|(number, claimer)| compete(number, claimer, &hands))).await;
+    join_all(work.map(|(number, claimer)| compete(number, claimer, &owners))).await;
 
-    let hands = hands.into_inner().unwrap();
-    assert_eq!(hands.done.len(), EVENTS);
-    assert!(hands.rows.is_empty() && hands.keys.is_empty());
+    let owners = owners.into_inner().unwrap();
+    assert_eq!(owners.done.len(), EVENTS);
+    assert!(owners.rows.is_empty() && owners.keys.is_empty());
     assert!(read_all(backend).await.is_empty());
     assert_eq!(backend.store().breakdown().await.unwrap().done, EVENTS as u64);
 }
@@ -95,7 +95,7 @@ pub async fn two_settles_of_claimed_rows_apply_once<B: Backend>(backend: &B) {
         let ids = emit(backend, (0..5).map(|_| free())).await;
         let claimer = Claimer::new(backend).await;
         let rows = claimer.claim().await;
-        // Told apart from a settle that writes nothing, and with what the store says of the rows.
+        // The state of the rows tells a failed claim from a settle that writes nothing.
         let state = |row: &Pending| (row.seq, row.token, row.due_in, row.lapsed);
         let pending: Vec<_> = read_all(backend).await.iter().map(state).collect();
         assert_eq!(rows.len(), 5, "claimed of {pending:?}");
@@ -117,18 +117,18 @@ async fn claim_passing<B: Backend>(backend: &B, claimer: &Claimer) -> Vec<Pendin
     }
 }
 
-/// What is in whose hands, as far as anyone knows who got it.
+/// The owner of each leased row, as far as the claimers know.
 #[derive(Default)]
-struct Hands {
+struct Owners {
     rows: HashMap<Seq, usize>,
     keys: HashMap<Arc<str>, usize>,
-    /// The last row of a key that was in anyone's hands.
+    /// The last row of a key that was leased.
     last: HashMap<Arc<str>, Seq>,
     done: HashSet<Seq>,
 }
 
-impl Hands {
-    fn take(&mut self, who: usize, rows: &[Pending]) {
+impl Owners {
+    fn claim(&mut self, who: usize, rows: &[Pending]) {
         for row in rows {
             assert!(!self.done.contains(&row.seq), "{:?} was claimed after its end", row.seq);
             let other = self.rows.insert(row.seq, who);
@@ -141,7 +141,7 @@ impl Hands {
         }
     }
 
-    fn leave(&mut self, rows: &[Pending]) {
+    fn give_up(&mut self, rows: &[Pending]) {
         for row in rows {
             self.rows.remove(&row.seq);
             self.keys.remove(row.key.as_deref().unwrap_or_default());
@@ -150,30 +150,30 @@ impl Hands {
 }
 
 /// Claims, gives some back, renews some and settles the rest, until there is nothing left.
-async fn compete(number: usize, claimer: &Claimer, hands: &Mutex<Hands>) {
-    while hands.lock().unwrap().done.len() < EVENTS {
+async fn compete(number: usize, claimer: &Claimer, owners: &Mutex<Owners>) {
+    while owners.lock().unwrap().done.len() < EVENTS {
         let rows = claimer.claim_up_to(10 + u32::try_from(number).unwrap()).await;
-        hands.lock().unwrap().take(number, &rows);
-        // Where a call is one step, this is where the others have their turn.
+        owners.lock().unwrap().claim(number, &rows);
+        // Where a call is one step, the others run here.
         yield_now().await;
         let is_new = |row: &Pending| row.token.0 == 1 && row.seq.0 % 7 == 0;
         let (back, kept): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_new);
 
-        // From here on the store may give them to others.
-        hands.lock().unwrap().leave(&back);
+        // From here on others may claim them.
+        owners.lock().unwrap().give_up(&back);
         assert_eq!(claimer.release(&back).await, back.len() as u64);
         renew(claimer, &kept[..kept.len() / 2]).await;
         yield_now().await;
-        hands.lock().unwrap().leave(&kept);
+        owners.lock().unwrap().give_up(&kept);
         let settled = claimer.settle(kept.iter().map(|row| (row, Verdict::Done))).await;
         let settled: HashSet<_> = settled.into_iter().collect();
         assert_eq!(settled, seqs(&kept).into_iter().collect(), "a lease was lost");
-        hands.lock().unwrap().done.extend(settled);
+        owners.lock().unwrap().done.extend(settled);
     }
 }
 
-/// Another claim may lock a row for a moment while it looks whether it is to be had: it is left out
-/// then, and renewed the next time.
+/// Another claim may lock a row while it checks whether the row is due. A renewal skips the row then,
+/// and the next one renews it.
 async fn renew(claimer: &Claimer, rows: &[Pending]) {
     let mut left: Vec<Pending> = rows.to_vec();
     for _ in 0..1000 {

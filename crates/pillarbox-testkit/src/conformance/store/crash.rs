@@ -1,4 +1,4 @@
-//! Crashes: what an owner that died may have died of is counted.
+//! Crashes: deliveries that were started when their owner died are counted.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::conformance::owner::{
 };
 
 /// Each time, and for each row by itself; the token stays, so that its verdict still counts.
-pub async fn a_suspect_is_counted_each_time<B: Backend>(backend: &B) {
+pub async fn every_start_after_a_crash_is_counted<B: Backend>(backend: &B) {
     let ids = emit(backend, [free(), keyed("a")]).await;
     let rows = read_all(backend).await;
     let leases: Vec<RowLease> = ids.iter().map(|id| row(&rows, id).into()).collect();
@@ -26,12 +26,12 @@ pub async fn a_suspect_is_counted_each_time<B: Backend>(backend: &B) {
     assert_eq!(first, seqs);
     assert_eq!(second, [(leases[0].seq, 2)]);
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], Verdict::Done).await;
+    owner.settle_event(&ids[0], Verdict::Done).await;
     assert_eq!(status(backend, &ids[0]).await, Some(Status::Done));
 }
 
-/// What was decided since it was read is not counted, and neither is nothing.
-pub async fn what_was_decided_since_is_not_counted<B: Backend>(backend: &B) {
+/// A row settled since its read is not counted; an empty call is no error.
+pub async fn a_row_settled_since_is_not_counted<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let lease = RowLease::from(row(&read_all(backend).await, &id));
     let store = backend.store();
@@ -45,7 +45,7 @@ pub async fn what_was_decided_since_is_not_counted<B: Backend>(backend: &B) {
     assert!(store.record_starts(&all(&[])).await.unwrap().is_empty());
 
     let error = ErrorText::new("no");
-    Owner::of_all(backend).await.judge_id(&id, Verdict::Held { error }).await;
+    Owner::of_all(backend).await.settle_event(&id, Verdict::Held { error }).await;
 
     assert!(store.record_starts(&all(&[lease])).await.unwrap().is_empty());
     let held = RowLease { token: stored(backend, &id).await.token, ..lease };
@@ -70,16 +70,16 @@ pub async fn a_verdict_and_a_replay_start_from_nothing<B: Backend>(backend: &B) 
     assert_eq!((suspect().await, suspect().await), (Some(1), Some(2)));
 
     let (delay, error) = (Duration::ZERO, ErrorText::new("no"));
-    owner.judge_id(&id, Verdict::Retry { delay, error: error.clone() }).await;
+    owner.settle_event(&id, Verdict::Retry { delay, error: error.clone() }).await;
     assert_eq!((suspect().await, suspect().await), (Some(1), Some(2)));
 
-    owner.judge_id(&id, Verdict::Held { error }).await;
+    owner.settle_event(&id, Verdict::Held { error }).await;
     store.operate(&Operation::replay([id.clone()])).await.unwrap();
     assert_eq!(suspect().await, Some(1));
 }
 
-/// What was counted often enough is left as it is, beside what was not.
-pub async fn what_was_counted_before_is_left_alone<B: Backend>(backend: &B) {
+/// A row counted often enough is not counted again, unlike the others of its call.
+pub async fn a_start_that_was_counted_is_not_counted_again<B: Backend>(backend: &B) {
     let ids = emit(backend, [free(), free()]).await;
     let rows = read_all(backend).await;
     let leases: Vec<RowLease> = ids.iter().map(|id| row(&rows, id).into()).collect();

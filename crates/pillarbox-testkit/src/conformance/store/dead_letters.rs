@@ -17,7 +17,7 @@ pub async fn only_dead_and_held_events_are_listed<B: Backend>(backend: &B) {
     let ids = emit(backend, ["new", "done", "retry", "dead", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids[1..].iter().zip([Verdict::Done, retry(HOUR), dead(), held()]) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
     }
 
     finds(backend, Filter::default(), &ids[3..]).await;
@@ -29,8 +29,8 @@ pub async fn only_dead_and_held_events_are_listed<B: Backend>(backend: &B) {
     finds(backend, Filter::default(), &ids[4..]).await;
 }
 
-/// A letter tells all that the row knows, but for its payload.
-pub async fn a_letter_tells_what_the_row_knows<B: Backend>(backend: &B) {
+/// A dead letter has every field of its row except the payload.
+pub async fn a_dead_letter_has_the_fields_of_its_row<B: Backend>(backend: &B) {
     let happened = Timestamp::from_unix_micros(1_700_000_000_000_001);
     let event = Envelope::json("order.placed", "ß🦀")
         .unwrap()
@@ -45,8 +45,8 @@ pub async fn a_letter_tells_what_the_row_knows<B: Backend>(backend: &B) {
         .occurred_at(happened);
     let id = emit_one(backend, event).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&id, retry(std::time::Duration::ZERO)).await;
-    owner.judge_id(&id, held()).await;
+    owner.settle_event(&id, retry(std::time::Duration::ZERO)).await;
+    owner.settle_event(&id, held()).await;
     let stored = backend.store().event(&id).await.unwrap().unwrap();
 
     let letters = list(backend, Filter::default()).await;
@@ -73,7 +73,7 @@ pub async fn a_letter_tells_what_the_row_knows<B: Backend>(backend: &B) {
     assert_eq!(letters, [expected]);
 }
 
-/// What an event does not have, its letter does not have.
+/// Fields that an event does not have are absent in its dead letter.
 pub async fn a_letter_of_a_plain_event_is_plain<B: Backend>(backend: &B) {
     give_up(backend, [(free(), "x")]).await;
 
@@ -105,36 +105,36 @@ pub async fn the_size_of_a_payload_is_in_bytes<B: Backend>(backend: &B) {
 pub async fn letters_are_found_by_status<B: Backend>(backend: &B) {
     let ids = emit(backend, ["a", "b"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], dead()).await;
-    owner.judge_id(&ids[1], held()).await;
+    owner.settle_event(&ids[0], dead()).await;
+    owner.settle_event(&ids[1], held()).await;
 
     let of = |status| Filter { status: Some(status), ..Filter::default() };
     finds(backend, of(Status::Dead), &ids[..1]).await;
     finds(backend, of(Status::Held), &ids[1..]).await;
 }
 
-/// By the type of the event, exactly.
+/// The filter matches the exact type of the event.
 pub async fn letters_are_found_by_type<B: Backend>(backend: &B) {
     let event = |kind: &'static str| Envelope::json(kind, &7).unwrap();
     let of = |kind: &str| Filter { event_type: Some(kind.to_owned()), ..Filter::default() };
     found_exactly(backend, event, of).await;
 }
 
-/// By the type of the aggregate, exactly.
+/// The filter matches the exact type of the aggregate.
 pub async fn letters_are_found_by_aggregate_type<B: Backend>(backend: &B) {
     let event = |kind: &'static str| free().aggregate(kind, "1").unwrap();
     let of = |kind: &str| Filter { aggregate_type: Some(kind.to_owned()), ..Filter::default() };
     found_exactly(backend, event, of).await;
 }
 
-/// By the id of the aggregate, exactly.
+/// The filter matches the exact id of the aggregate.
 pub async fn letters_are_found_by_aggregate_id<B: Backend>(backend: &B) {
     let event = |id: &'static str| free().aggregate("order", id).unwrap();
     let of = |id: &str| Filter { aggregate_id: Some(id.to_owned()), ..Filter::default() };
     found_exactly(backend, event, of).await;
 }
 
-/// By the key, exactly, whether it was given or comes from the aggregate.
+/// The filter matches the exact key, given or derived from the aggregate.
 pub async fn letters_are_found_by_key<B: Backend>(backend: &B) {
     let of = |key: &str| Filter { key: Some(key.to_owned()), ..Filter::default() };
     found_exactly(backend, keyed, of).await;
@@ -145,7 +145,7 @@ pub async fn letters_are_found_by_key<B: Backend>(backend: &B) {
     finds(backend, of(""), &[]).await;
 }
 
-/// By the tenant, exactly; one without a tenant is nobody's.
+/// The filter matches the exact tenant; an event without one matches no tenant.
 pub async fn letters_are_found_by_tenant<B: Backend>(backend: &B) {
     give_up(backend, [(free(), "x")]).await;
     let event = |tenant: &'static str| free().tenant(tenant).unwrap();
@@ -153,7 +153,7 @@ pub async fn letters_are_found_by_tenant<B: Backend>(backend: &B) {
     found_exactly(backend, event, of).await;
 }
 
-/// By a part of the error's text, in which no character has a meaning of its own.
+/// The filter matches a part of the error's text; no character of it is a wildcard.
 pub async fn letters_are_found_by_a_part_of_their_error<B: Backend>(backend: &B) {
     let texts = ["100% sure", "100 sure", "a_b", "axb", "back\\slash", "it's *a* [b]? \"c\""];
     let ids = give_up(backend, texts.map(|text| (free(), text))).await;
@@ -177,7 +177,7 @@ pub async fn letters_are_found_by_a_part_of_their_error<B: Backend>(backend: &B)
     }
 }
 
-/// Upper and lower case of an error's text are told apart, and so are accents.
+/// The search in an error's text respects case and accents.
 pub async fn case_matters_in_an_error<B: Backend>(backend: &B) {
     let texts = ["Connection refused", "connection Refused", "STRASSE", "straße"];
     let ids = give_up(backend, texts.map(|text| (free(), text))).await;
@@ -195,7 +195,7 @@ pub async fn case_matters_in_an_error<B: Backend>(backend: &B) {
     }
 }
 
-/// By the day they were given up: from a moment on, and before a moment.
+/// The filter matches the time of giving up: from a moment on, and before a moment.
 pub async fn letters_are_found_by_the_moment_they_were_given_up<B: Backend>(backend: &B) {
     let mut ids = Vec::new();
     for _ in 0..4 {
@@ -213,7 +213,7 @@ pub async fn letters_are_found_by_the_moment_they_were_given_up<B: Backend>(back
     finds(backend, Filter { since: third, until: third, ..Filter::default() }, &[]).await;
 }
 
-/// Whatever is said has to hold at once.
+/// All filters must match.
 pub async fn filters_hold_all_at_once<B: Backend>(backend: &B) {
     let event = |tenant: &str, id: &str| {
         free().aggregate("order", id).unwrap().tenant(tenant.to_owned()).unwrap()
@@ -266,7 +266,7 @@ pub(super) async fn give_up<B: Backend>(
     ids
 }
 
-/// Gives up events that differ a little in one place, and finds each by its own.
+/// Gives up events that differ in one field, and finds each by its own value.
 async fn found_exactly<B: Backend>(
     backend: &B,
     event: impl Fn(&'static str) -> Envelope,

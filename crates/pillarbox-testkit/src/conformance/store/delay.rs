@@ -8,7 +8,7 @@ use pillarbox::{Clock, SystemClock};
 use crate::backend::Backend;
 use crate::conformance::claimer::seqs;
 use crate::conformance::owner::{
-    HOUR, Owner, emit, emit_one, keyed, next_wait, places, promote_all, read_all, retry, row,
+    HOUR, Owner, emit, emit_one, keyed, next_wait, promote_all, read_all, retry, row, seqs_of,
     stored,
 };
 
@@ -18,14 +18,14 @@ pub async fn a_delayed_row_waits_and_is_not_read<B: Backend>(backend: &B) {
 
     let rows = read_all(backend).await;
 
-    assert_eq!(seqs(&rows), places(backend, &ids[1..]).await);
+    assert_eq!(seqs(&rows), seqs_of(backend, &ids[1..]).await);
     assert_eq!((rows[0].due_in, rows[0].before), (Duration::ZERO, Predecessor::Waiting));
     assert_eq!(stored(backend, &ids[0]).await.status, Status::Waiting);
     let due_in = next_wait(backend).await;
     assert!(due_in > HOUR / 2 && due_in <= HOUR, "{due_in:?}");
 }
 
-/// A delayed row is due when its time has come, and is read in its place once it was promoted.
+/// A delayed row is due when its time has come, and is read in order once it was promoted.
 pub async fn a_delayed_row_becomes_due<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a").deliver_after(HOUR)).await;
     emit_one(backend, keyed("a")).await;
@@ -52,7 +52,7 @@ pub async fn a_moment_given_is_kept_to_the_microsecond<B: Backend>(backend: &B) 
     let due_in = next_wait(backend).await;
     assert!(due_in > HOUR / 2 && due_in < HOUR * 2, "due in {due_in:?}");
     let rows = read_all(backend).await;
-    assert_eq!(seqs(&rows), places(backend, &ids[1..]).await);
+    assert_eq!(seqs(&rows), seqs_of(backend, &ids[1..]).await);
     assert_eq!(rows[0].due_in, Duration::ZERO);
     assert_eq!(stored(backend, &ids[0]).await.available_at, soon);
     assert_eq!(stored(backend, &ids[1]).await.available_at, past);
@@ -61,7 +61,7 @@ pub async fn a_moment_given_is_kept_to_the_microsecond<B: Backend>(backend: &B) 
 /// A row to be retried is due when its backoff is over.
 pub async fn a_retried_row_becomes_due<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
-    Owner::of_all(backend).await.judge_id(&id, retry(HOUR)).await;
+    Owner::of_all(backend).await.settle_event(&id, retry(HOUR)).await;
 
     backend.age(&id, HOUR).await;
 

@@ -13,13 +13,13 @@ use pillarbox::{EventId, Seq, ShardId, Token, Verdict};
 use crate::backend::{Backend, Foreign, Hold, Need};
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{
-    ALL, HOUR, Owner, dead, emit, emit_due, emit_one, free, keyed, next_wait, places, promote_all,
-    read_all, retry, row, status, stored,
+    ALL, HOUR, Owner, dead, emit, emit_due, emit_one, free, keyed, next_wait, promote_all,
+    read_all, retry, row, seqs_of, status, stored,
 };
 use crate::run::lacks;
 
 /// An early row is read with its wait and says what it is, in whichever way it is read.
-pub async fn an_early_row_says_so<B: Backend>(backend: &B) {
+pub async fn an_early_row_is_marked_early<B: Backend>(backend: &B) {
     let id = early(backend).await;
     let stored = stored(backend, &id).await;
     let store = backend.store();
@@ -48,7 +48,7 @@ pub async fn an_early_row_becomes_due<B: Backend>(backend: &B) {
 
     let rows = read_all(backend).await;
     assert_eq!((rows[0].due_in, rows[0].is_early), (Duration::ZERO, false));
-    Owner::of_all(backend).await.judge_id(&id, Verdict::Done).await;
+    Owner::of_all(backend).await.settle_event(&id, Verdict::Done).await;
 }
 
 /// A row that is leased is no early one, whatever its time, until the lease has run out.
@@ -57,7 +57,7 @@ pub async fn a_leased_row_is_not_early<B: Backend>(backend: &B) {
     assert_eq!(Claimer::new(backend).await.claim().await.len(), 1);
     let rows = read_all(backend).await;
     assert!(!rows[0].due_in.is_zero() && !rows[0].is_early, "its time has come");
-    Owner::of_all(backend).await.judge_id(&due, Verdict::Delete).await;
+    Owner::of_all(backend).await.settle_event(&due, Verdict::Delete).await;
 
     let id = emit_one(backend, keyed("a")).await;
     backend.make_early(&id, HOUR * 10).await;
@@ -83,7 +83,7 @@ pub async fn a_postponed_row_waits<B: Backend>(backend: &B) {
     assert_eq!((after.status, after.token), (Status::Waiting, Token(before.token.0 + 1)));
     assert_eq!((after.attempts, after.available_at), (0, before.available_at));
     assert!(backend.store().audit_trail(id.as_str()).await.unwrap().is_empty(), "it did not fail");
-    let at = places(backend, &[id.clone(), next]).await;
+    let at = seqs_of(backend, &[id.clone(), next]).await;
     assert_eq!(befores(&read_all(backend).await), [(at[1], Predecessor::Waiting)]);
     assert!(is_about_an_hour(next_wait(backend).await));
     assert!(Claimer::new(backend).await.claim().await.is_empty());
@@ -118,7 +118,7 @@ pub async fn a_row_is_postponed_once_under_its_token<B: Backend>(backend: &B) {
 }
 
 /// A row that can be delivered is left alone, as is one that was decided.
-pub async fn what_is_due_is_not_postponed<B: Backend>(backend: &B) {
+pub async fn a_due_row_is_not_postponed<B: Backend>(backend: &B) {
     let mut ids = vec![emit_one(backend, keyed("leased")).await];
     assert_eq!(Claimer::new(backend).await.claim().await.len(), 1);
     ids.extend(emit_due(backend, [keyed("promoted")]).await);
@@ -127,8 +127,8 @@ pub async fn what_is_due_is_not_postponed<B: Backend>(backend: &B) {
     ids.extend(emit(backend, ["done", "dead", "new"].map(keyed)).await);
     let owner = Owner::of_all(backend).await;
     let read = owner.read().await;
-    owner.judge(row(&read, &ids[3]), Verdict::Done).await;
-    owner.judge(row(&read, &ids[4]), dead()).await;
+    owner.settle_one(row(&read, &ids[3]), Verdict::Done).await;
+    owner.settle_one(row(&read, &ids[4]), dead()).await;
     let mut rows = Vec::new();
     for id in &ids {
         rows.push(lease(backend, id).await);
@@ -144,8 +144,8 @@ pub async fn what_is_due_is_not_postponed<B: Backend>(backend: &B) {
     }
 }
 
-/// Of many, those that are early are postponed and counted.
-pub async fn a_postponement_counts_what_it_did<B: Backend>(backend: &B) {
+/// Of many rows, the early ones are postponed and counted.
+pub async fn a_postponement_counts_its_rows<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..1000).map(|_| free())).await;
     for id in ids.iter().step_by(200) {
         backend.make_early(id, HOUR).await;
@@ -194,8 +194,8 @@ pub async fn a_late_verdict_undoes_no_postponement<B: Backend>(backend: &B) {
     assert_eq!(postpone(backend, &[RowLease::from(&read)]).await, 1);
 
     for verdict in [Verdict::Done, Verdict::Delete, dead(), retry(Duration::ZERO)] {
-        assert_eq!(owner.judge(&read, verdict.clone()).await, Settled::default());
-        assert!(claimer.judge(&claimed[0], verdict).await.is_empty());
+        assert_eq!(owner.settle_one(&read, verdict.clone()).await, Settled::default());
+        assert!(claimer.settle_one(&claimed[0], verdict).await.is_empty());
     }
 
     assert_eq!(status(backend, &id).await, Some(Status::Waiting));
@@ -210,7 +210,7 @@ pub async fn a_claimer_postpones_an_early_row<B: Backend>(backend: &B) {
 
     let claimed = claimer.claim().await;
 
-    assert_eq!(seqs(&claimed), places(backend, std::slice::from_ref(&id)).await);
+    assert_eq!(seqs(&claimed), seqs_of(backend, std::slice::from_ref(&id)).await);
     assert!(claimed[0].is_early && is_about_an_hour(claimed[0].due_in), "{:?}", claimed[0]);
     assert!(other.claim().await.is_empty(), "it is leased, and the head of its key");
     assert_eq!(postpone(backend, &[RowLease::from(&claimed[0])]).await, 1);
@@ -227,14 +227,14 @@ pub async fn a_claimer_postpones_an_early_row<B: Backend>(backend: &B) {
     assert_eq!(again[0].token, Token(claimed[0].token.0 + 2), "a postponement and a claim");
 }
 
-/// Without order it is the same, and what is behind an early row is had with it.
+/// Without order an early row is claimed too, with the rows behind it.
 pub async fn without_order_an_early_row_is_claimed_too<B: Backend>(backend: &B) {
     let id = early(backend).await;
     let next = emit_one(backend, keyed("a")).await;
 
     let claimed = Claimer::unordered(backend).await.claim().await;
 
-    let at = places(backend, &[id, next]).await;
+    let at = seqs_of(backend, &[id, next]).await;
     let early: Vec<_> = claimed.iter().map(|row| (row.seq, row.is_early)).collect();
     assert_eq!(early, [(at[0], true), (at[1], false)]);
 }

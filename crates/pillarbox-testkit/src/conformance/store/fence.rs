@@ -40,9 +40,9 @@ pub async fn a_verdict_of_an_older_epoch_changes_nothing<B: Backend>(backend: &B
     let mut owner = Owner::of_all(backend).await;
     let rows = owner.read().await;
     let old = owner.settlement(&rows[0], Verdict::Done);
-    let holdings = std::mem::take(&mut owner.holdings);
-    owner.release(&holdings).await;
-    owner.take(u16::MAX).await;
+    let owned = std::mem::take(&mut owner.owned);
+    owner.release(&owned).await;
+    owner.acquire(u16::MAX).await;
 
     let mut future = old.clone();
     future.epoch = Epoch(old.epoch.0 + 2);
@@ -97,13 +97,13 @@ pub async fn a_repeated_verdict_applies_once<B: Backend>(backend: &B, claim: Cla
 }
 
 /// One refused shard does not keep the others' verdicts from being written.
-pub async fn held_shards_settle_beside_refused_ones<B: Backend>(backend: &B) {
+pub async fn owned_shards_settle_beside_refused_ones<B: Backend>(backend: &B) {
     emit(backend, (0..40).map(|n| keyed(&n.to_string()))).await;
     let owner = Owner::of_all(backend).await;
     let rows = owner.read().await;
     let lost = rows[0].shard;
-    let holding = owner.holdings.iter().find(|holding| holding.shard == lost).unwrap();
-    owner.release(&[*holding]).await;
+    let shard = owner.owned.iter().find(|shard| shard.shard == lost).unwrap();
+    owner.release(&[*shard]).await;
 
     let settlements = rows.iter().map(|row| owner.settlement(row, Verdict::Done)).collect();
     let settled = owner.settle(settlements).await;
@@ -125,11 +125,11 @@ pub async fn a_settle_sees_a_takeover_that_commits_while_it_waits<B: Backend>(ba
     }
     let id = emit_one(backend, keyed("a")).await;
     let stale = Owner::of_all(backend).await;
-    let heir = Owner::joined(backend).await;
+    let successor = Owner::joined(backend).await;
     let rows = stale.read().await;
-    let takeover = backend.hold(Hold::Takeover(rows[0].shard, &heir.id)).await;
+    let takeover = backend.hold(Hold::Takeover(rows[0].shard, &successor.id)).await;
 
-    let mut settle = pin!(stale.judge(&rows[0], Verdict::Done));
+    let mut settle = pin!(stale.settle_one(&rows[0], Verdict::Done));
     match select(&mut settle, pin!(backend.blocked(1))).await {
         Either::Left((settled, _)) => panic!("did not wait for the takeover: {settled:?}"),
         Either::Right(_) => takeover.commit().await,
@@ -147,7 +147,7 @@ pub async fn a_takeover_waits_for_a_settle_that_passed_its_fence<B: Backend>(bac
     }
     let ids = emit(backend, [keyed("a"), free()]).await;
     let first = Owner::of_all(backend).await;
-    let mut heir = Owner::joined(backend).await;
+    let mut successor = Owner::joined(backend).await;
     let rows = first.read().await;
     let target = row(&rows, &ids[0]);
     let lock = backend.hold(Hold::Event(target.seq)).await;
@@ -162,7 +162,7 @@ pub async fn a_takeover_waits_for_a_settle_that_passed_its_fence<B: Backend>(bac
         Either::Left((settled, _)) => panic!("did not wait for the row: {settled:?}"),
         Either::Right(_) => {}
     }
-    let want = AcquireShards { owner: heir.id.clone(), most: u16::MAX, held: vec![] };
+    let want = AcquireShards { owner: successor.id.clone(), most: u16::MAX, held: vec![] };
     let store = backend.store();
     let mut take = pin!(store.acquire_shards(&want));
     // A takeover may wait, or may pass the locked shard by; it must not take it.
@@ -181,6 +181,6 @@ pub async fn a_takeover_waits_for_a_settle_that_passed_its_fence<B: Backend>(bac
         Some(taken) => taken,
         None => take.await.unwrap(),
     };
-    taken.extend(heir.take(u16::MAX).await);
-    assert_eq!(shards_of(&taken), shards_of(&first.holdings), "it got them all in the end");
+    taken.extend(successor.acquire(u16::MAX).await);
+    assert_eq!(shards_of(&taken), shards_of(&first.owned), "it got them all in the end");
 }

@@ -33,7 +33,7 @@ pub async fn rows_without_a_key_come_after_the_keys<B: Backend>(backend: &B) {
     let up_to = all.iter().map(|row| row.seq).nth(all.len() / 2).unwrap();
 
     for shard in shards(&*backend.store()).await {
-        let read = wish(shard, HeadsCursor::Keyless(Seq::START), ALL);
+        let read = request(shard, HeadsCursor::Keyless(Seq::START), ALL);
         let read = backend.store().read_heads(&ReadHeads { up_to, ..read }).await.unwrap();
         assert_eq!(seqs(&read.rows), keyless(&all, shard, up_to), "{shard:?}");
         assert_eq!(read.next, None);
@@ -54,8 +54,8 @@ pub async fn pages_go_on_to_the_end<B: Backend>(backend: &B) {
     }
 }
 
-/// A cursor is a place and no row: what was there may be gone, and what came since is found.
-pub async fn a_cursor_is_a_place<B: Backend>(backend: &B) {
+/// A cursor is a position, not a row: the row may be gone, and newer rows are found.
+pub async fn a_cursor_is_a_position<B: Backend>(backend: &B) {
     crowd(backend).await;
     let all = read_all(backend).await;
     let shard = busiest(&all)[0];
@@ -73,9 +73,9 @@ pub async fn a_cursor_is_a_place<B: Backend>(backend: &B) {
 }
 
 /// The head of a key that waits comes too, and says that it does.
-pub async fn a_blocked_head_says_so<B: Backend>(backend: &B) {
+pub async fn a_blocked_head_is_marked_blocked<B: Backend>(backend: &B) {
     let older = emit(backend, [keyed("a").deliver_after(HOUR), keyed("b")]).await;
-    Owner::of_all(backend).await.judge_id(&older[1], held()).await;
+    Owner::of_all(backend).await.settle_event(&older[1], held()).await;
     let tails = emit(backend, ["a", "a", "b", "b"].map(keyed)).await;
 
     for (old, head) in [(&older[0], &tails[0]), (&older[1], &tails[2])] {
@@ -96,7 +96,7 @@ pub async fn a_blocked_head_says_so<B: Backend>(backend: &B) {
 }
 
 /// However long the tail of a key is, its head is followed by that of the next key.
-pub async fn the_tail_of_a_key_is_passed_by<B: Backend>(backend: &B) {
+pub async fn the_rest_of_a_key_is_skipped<B: Backend>(backend: &B) {
     emit_one(backend, keyed("a").deliver_after(HOUR)).await;
     emit(backend, (0..1500).map(|_| keyed("a"))).await;
     let others = (0..300).map(|n| keyed(&format!("b{n}")));
@@ -112,7 +112,7 @@ pub async fn the_tail_of_a_key_is_passed_by<B: Backend>(backend: &B) {
 }
 
 /// Each page says which was the newest new row of the shard; rows that wait do not count.
-pub async fn the_newest_row_of_the_shard_is_told<B: Backend>(backend: &B) {
+pub async fn the_newest_row_of_the_shard_is_reported<B: Backend>(backend: &B) {
     let ids = emit(backend, [keyed("a"), keyed("a"), keyed("a").deliver_after(HOUR)]).await;
     emit(backend, (0..100).map(|_| free().deliver_after(HOUR))).await;
     let newest = stored(backend, &ids[1]).await;
@@ -134,7 +134,7 @@ pub async fn heads_keep_within_their_budget<B: Backend>(backend: &B) {
     let shard = busiest(&read_all(backend).await)[0];
 
     let budget = Budget::new((128 << 10) + 100);
-    let read = ReadHeads { budget, ..wish(shard, HeadsCursor::start(), ALL) };
+    let read = ReadHeads { budget, ..request(shard, HeadsCursor::start(), ALL) };
     let rows = backend.store().read_heads(&read).await.unwrap().rows;
 
     let bytes: usize = rows.iter().map(|row| row.content.bytes()).sum();
@@ -145,7 +145,7 @@ pub async fn heads_keep_within_their_budget<B: Backend>(backend: &B) {
 }
 
 /// What is there comes whole: the same as a read from the head of the shard brings.
-pub async fn a_head_is_what_a_read_brings<B: Backend>(backend: &B) {
+pub async fn a_head_equals_the_row_of_a_read<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let all = read_all(backend).await;
 
@@ -205,10 +205,10 @@ async fn walk<B: Backend>(backend: &B, shard: ShardId, limit: u32) -> Vec<Pendin
 }
 
 async fn page<B: Backend>(backend: &B, shard: ShardId, after: HeadsCursor, limit: u32) -> Heads {
-    backend.store().read_heads(&wish(shard, after, limit)).await.unwrap()
+    backend.store().read_heads(&request(shard, after, limit)).await.unwrap()
 }
 
-fn wish(shard: ShardId, after: HeadsCursor, limit: u32) -> ReadHeads {
+fn request(shard: ShardId, after: HeadsCursor, limit: u32) -> ReadHeads {
     ReadHeads { shard, after, up_to: Seq(i64::MAX), limit, budget: Budget::unlimited() }
 }
 

@@ -26,43 +26,43 @@ pub async fn an_owner_that_left_has_lost_its_lease<B: Backend>(backend: &B) {
 /// A renewal after another owner's takeover is lost, and stays lost.
 pub async fn an_owner_that_was_removed_has_lost_its_lease<B: Backend>(backend: &B) {
     let gone = Owner::of_all(backend).await;
-    let mut heir = Owner::joined(backend).await;
+    let mut successor = Owner::joined(backend).await;
 
     backend.expire(&gone.id).await;
-    heir.take(u16::MAX).await;
+    successor.acquire(u16::MAX).await;
 
     assert_eq!(gone.renew().await, Renewal::Lost);
     assert_eq!(gone.renew().await, Renewal::Lost);
-    assert_eq!(heir.renew().await, Renewal::Kept);
+    assert_eq!(successor.renew().await, Renewal::Kept);
 }
 
 /// A lapsed lease that nobody took over is renewed, and protects its shards again.
-pub async fn a_lapsed_lease_is_renewed_until_someone_takes<B: Backend>(backend: &B) {
+pub async fn a_lapsed_lease_is_renewed_until_it_is_taken_over<B: Backend>(backend: &B) {
     let late = Owner::of_all(backend).await;
     let mut other = Owner::joined(backend).await;
     backend.expire(&late.id).await;
 
     assert_eq!(late.renew().await, Renewal::Kept);
 
-    assert!(other.take(u16::MAX).await.is_empty(), "the renewed owner's shards were taken");
+    assert!(other.acquire(u16::MAX).await.is_empty(), "the renewed owner's shards were taken");
 }
 
 /// An owner that never joined takes nothing.
-pub async fn an_unknown_owner_takes_nothing<B: Backend>(backend: &B) {
+pub async fn an_unknown_owner_acquires_nothing<B: Backend>(backend: &B) {
     let mut unknown = Owner::unknown(backend);
 
-    assert!(unknown.take(u16::MAX).await.is_empty());
+    assert!(unknown.acquire(u16::MAX).await.is_empty());
     assert_eq!(unknown.renew().await, Renewal::Lost);
-    assert!(!Owner::of_all(backend).await.holdings.is_empty(), "the shards are still free");
+    assert!(!Owner::of_all(backend).await.owned.is_empty(), "the shards are still free");
 }
 
 /// An owner whose own lease lapsed and was removed takes nothing until it joins again.
-pub async fn a_removed_owner_takes_nothing<B: Backend>(backend: &B) {
+pub async fn a_removed_owner_acquires_nothing<B: Backend>(backend: &B) {
     let mut gone = Owner::of_all(backend).await;
-    let mut heir = Owner::joined(backend).await;
+    let mut successor = Owner::joined(backend).await;
     backend.expire(&gone.id).await;
-    let taken = heir.take(u16::MAX).await;
-    heir.release(&taken).await;
+    let taken = successor.acquire(u16::MAX).await;
+    successor.release(&taken).await;
 
-    assert!(gone.take(u16::MAX).await.is_empty());
+    assert!(gone.acquire(u16::MAX).await.is_empty());
 }

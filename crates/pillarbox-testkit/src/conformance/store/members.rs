@@ -12,11 +12,11 @@ pub async fn nobody_is_a_member_of_an_empty_store<B: Backend>(backend: &B) {
 }
 
 /// Each is listed with what it wants and holds, those that hold most first.
-pub async fn living_owners_are_members_with_what_they_hold<B: Backend>(backend: &B) {
+pub async fn live_owners_are_members_with_their_shard_counts<B: Backend>(backend: &B) {
     let all = u16::try_from(shards(&*backend.store()).await.len()).unwrap();
     let idle = entered(backend, 7).await;
     let mut holder = entered(backend, 9).await;
-    holder.take(u16::MAX).await;
+    holder.acquire(u16::MAX).await;
 
     let members = backend.store().members().await.unwrap();
 
@@ -25,7 +25,7 @@ pub async fn living_owners_are_members_with_what_they_hold<B: Backend>(backend: 
 }
 
 /// One that only writes, or is about to leave, takes part in nothing, whatever it still holds.
-pub async fn one_that_wants_nothing_is_no_member<B: Backend>(backend: &B) {
+pub async fn an_owner_that_wants_no_shards_is_not_a_member<B: Backend>(backend: &B) {
     entered(backend, 0).await;
     let leaver = Owner::of_all(backend).await;
     assert_eq!(owners(&*backend.store()).await, [leaver.id.as_str()]);
@@ -35,8 +35,8 @@ pub async fn one_that_wants_nothing_is_no_member<B: Backend>(backend: &B) {
     assert_eq!(owners(&*backend.store()).await, [""; 0]);
 }
 
-/// What an owner wants is what its last renewal says.
-pub async fn a_renewal_changes_what_is_wanted<B: Backend>(backend: &B) {
+/// The last renewal sets how many shards an owner wants.
+pub async fn a_renewal_changes_the_wanted_shards<B: Backend>(backend: &B) {
     let owner = entered(backend, 1).await;
 
     renew(&owner, 2).await;
@@ -45,7 +45,7 @@ pub async fn a_renewal_changes_what_is_wanted<B: Backend>(backend: &B) {
 }
 
 /// One whose lease is over is none, even before its shards are taken.
-pub async fn a_lapsed_owner_is_no_member<B: Backend>(backend: &B) {
+pub async fn a_lapsed_owner_is_not_a_member<B: Backend>(backend: &B) {
     let gone = Owner::of_all(backend).await;
     let other = Owner::joined(backend).await;
 
@@ -55,7 +55,7 @@ pub async fn a_lapsed_owner_is_no_member<B: Backend>(backend: &B) {
 }
 
 /// One that gave everything back is gone at once.
-pub async fn one_that_left_is_no_member<B: Backend>(backend: &B) {
+pub async fn an_owner_that_left_is_not_a_member<B: Backend>(backend: &B) {
     let leaver = Owner::of_all(backend).await;
 
     leaver.store.leave(&leaver.id).await.unwrap();

@@ -27,7 +27,7 @@ pub async fn migrating_again_waits_for_nobody<B: Backend>(backend: &B) {
         return;
     }
     let owner = Owner::of_all(backend).await;
-    let writing = backend.hold(Hold::Takeover(owner.holdings[0].shard, &owner.id)).await;
+    let writing = backend.hold(Hold::Takeover(owner.owned[0].shard, &owner.id)).await;
 
     backend.store().migrate().await.unwrap();
 

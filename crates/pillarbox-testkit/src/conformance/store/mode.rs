@@ -13,8 +13,8 @@ pub async fn tables_begin_in_the_default_mode<B: Backend>(backend: &B) {
     assert_eq!(mode(backend).await, DeliveryMode::default());
 }
 
-/// A mode that was set is told to everyone, and is there after another migration.
-pub async fn a_mode_that_was_set_is_told<B: Backend>(backend: &B) {
+/// The mode that was set is reported to everyone, also after another migration.
+pub async fn the_configured_mode_is_reported<B: Backend>(backend: &B) {
     let store = backend.store();
     let before = store.config().await.unwrap();
     for mode in modes() {
@@ -27,8 +27,8 @@ pub async fn a_mode_that_was_set_is_told<B: Backend>(backend: &B) {
     }
 }
 
-/// Under the hands of an owner the mode stays what it is.
-pub async fn a_mode_is_not_changed_while_an_owner_lives<B: Backend>(backend: &B) {
+/// The mode does not change while there is an owner.
+pub async fn the_mode_does_not_change_while_an_owner_is_alive<B: Backend>(backend: &B) {
     let store = backend.store();
     let owner = Owner::joined(backend).await;
     for mode in modes().into_iter().filter(|mode| *mode != DeliveryMode::default()) {
@@ -80,7 +80,7 @@ pub async fn renewing_and_changing_the_mode_see_each_other<B: Backend>(backend: 
 }
 
 /// An owner that means to work otherwise is refused, and is not entered.
-pub async fn an_owner_of_another_mode_is_not_entered<B: Backend>(backend: &B) {
+pub async fn an_owner_of_another_mode_cannot_join<B: Backend>(backend: &B) {
     let store = backend.store();
     for is in modes() {
         store.configure(&is).await.unwrap();
@@ -96,7 +96,7 @@ pub async fn an_owner_of_another_mode_is_not_entered<B: Backend>(backend: &B) {
 }
 
 /// An owner of the same mode is entered, whichever it is.
-pub async fn an_owner_of_the_same_mode_is_entered<B: Backend>(backend: &B) {
+pub async fn an_owner_of_the_same_mode_can_join<B: Backend>(backend: &B) {
     let store = backend.store();
     for mode in modes() {
         store.configure(&mode).await.unwrap();

@@ -37,8 +37,8 @@ pub async fn a_held_event_is_operated_on_by_its_seq<B: Backend>(backend: &B) {
     assert!(taken >= ACTIONS.len(), "every database takes one of them");
 }
 
-/// A walk over everything that matches leaves none of them out.
-pub async fn a_walk_leaves_none_out<B: Backend>(backend: &B) {
+/// A bulk operation reaches every matching event.
+pub async fn a_bulk_operation_skips_no_event<B: Backend>(backend: &B) {
     if lacks(backend, Need::Tables) {
         return;
     }
@@ -66,7 +66,7 @@ async fn hold<B: Backend>(backend: &B, id: &str) -> Option<Pending> {
     let rows = owner.read().await;
     let row = rows.into_iter().find(|row| row.status == Status::New).unwrap();
     assert!(row.event().is_none(), "{id:?} is no event id");
-    assert_eq!(owner.judge(&row, held()).await.applied, [row.seq]);
+    assert_eq!(owner.settle_one(&row, held()).await.applied, [row.seq]);
     owner.store.leave(&owner.id).await.unwrap();
     Some(row)
 }

@@ -53,7 +53,7 @@ pub async fn an_id_given_twice_counts_once<B: Backend>(backend: &B) {
             assert_eq!(token(backend, &id).await, Token(before.0 + 1));
             backend.store().operate(&Operation::replay([id.clone()])).await.unwrap();
             let owner = Owner::of_all(backend).await;
-            owner.judge_id(&id, Verdict::Delete).await;
+            owner.settle_event(&id, Verdict::Delete).await;
             owner.store.leave(&owner.id).await.unwrap();
         }
     }
@@ -107,7 +107,7 @@ pub async fn a_late_verdict_undoes_no_operation<B: Backend>(backend: &B) {
         let id = emit_one(backend, keyed("a")).await;
         let owner = Owner::of_all(backend).await;
         let rows = owner.read().await;
-        owner.judge(row(&rows, &id), held()).await;
+        owner.settle_one(row(&rows, &id), held()).await;
         let current = backend.store().event(&id).await.unwrap().unwrap();
         backend.store().operate(&Operation::of(action, [id.clone()])).await.unwrap();
         let after = status(backend, &id).await;
@@ -129,11 +129,11 @@ pub async fn a_late_verdict_on_a_row_undoes_no_operation<B: Backend>(backend: &B
         let id = emit_one(backend, keyed("a")).await;
         let claimer = Claimer::new(backend).await;
         let rows = claimer.claim().await;
-        assert_eq!(claimer.judge(&rows[0], held()).await, seqs(&rows));
+        assert_eq!(claimer.settle_one(&rows[0], held()).await, seqs(&rows));
         backend.store().operate(&Operation::of(action, [id.clone()])).await.unwrap();
         let after = status(backend, &id).await;
 
-        let repeated = claimer.judge(&rows[0], held()).await;
+        let repeated = claimer.settle_one(&rows[0], held()).await;
 
         assert!(repeated.is_empty(), "{action:?}");
         assert_eq!(status(backend, &id).await, after, "{action:?}");
@@ -166,7 +166,7 @@ pub async fn a_replayed_event_starts_over<B: Backend>(backend: &B) {
         let claimer = Claimer::new(backend).await;
         let rows = claimer.claim().await;
         assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&id], "it is due");
-        claimer.judge(&rows[0], Verdict::Delete).await;
+        claimer.settle_one(&rows[0], Verdict::Delete).await;
     }
 }
 
@@ -203,8 +203,8 @@ pub async fn a_discarded_event_frees_its_key_and_its_id<B: Backend>(backend: &B)
     assert_eq!(status(backend, &again).await, Some(Status::New));
 }
 
-/// Of many events, the answer names exactly those it was done to.
-pub async fn an_operation_names_what_it_was_done_to<B: Backend>(backend: &B) {
+/// The answer lists exactly the changed events.
+pub async fn an_operation_returns_the_changed_events<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..50).map(|n| keyed(&n.to_string()))).await;
     let owner = Owner::of_all(backend).await;
     let rows = owner.read().await;
@@ -242,8 +242,8 @@ pub async fn an_event_is_found_by_its_seq<B: Backend>(backend: &B) {
     }
 }
 
-/// What is given up and not in the state for it has matched; anything else has not.
-pub async fn what_is_found_and_left_alone_is_counted<B: Backend>(backend: &B) {
+/// A dead event in the wrong status counts as matched; any other event does not.
+pub async fn unchanged_events_are_counted<B: Backend>(backend: &B) {
     let dead_one = given_up(backend, dead()).await;
     let new_one = emit_one(backend, keyed("b")).await;
     let asked = [dead_one.clone(), new_one, EventId::generate()];
@@ -263,7 +263,7 @@ pub(super) fn ids(operated: &Operated) -> Vec<EventId> {
 pub(super) async fn given_up<B: Backend>(backend: &B, verdict: Verdict) -> EventId {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&id, verdict).await;
+    owner.settle_event(&id, verdict).await;
     owner.store.leave(&owner.id).await.unwrap();
     id
 }
@@ -274,7 +274,7 @@ async fn changed<B: Backend>(backend: &B, action: Action) -> Vec<(Status, Option
     let ids = emit(backend, ["new", "done", "retry", "dead", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids[1..].iter().zip([Verdict::Done, retry(HOUR), dead(), held()]) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
     }
     let mut before = Vec::new();
     for id in &ids {
@@ -315,7 +315,7 @@ async fn token<B: Backend>(backend: &B, id: &EventId) -> Token {
 async fn clear<B: Backend>(backend: &B, owner: &Owner, id: &EventId) {
     backend.store().operate(&Operation::discard([id.clone()])).await.unwrap();
     if status(backend, id).await.is_some() {
-        owner.judge_id(id, Verdict::Delete).await;
+        owner.settle_event(id, Verdict::Delete).await;
     }
     owner.store.leave(&owner.id).await.unwrap();
 }

@@ -61,7 +61,7 @@ pub async fn operations_at_once_come_one_after_the_other<B: Backend>(backend: &B
 
 /// Replays, skips, purges and verdicts, all at once for a while: every event ends where its
 /// trail says, and what waited for delivery was not purged.
-pub async fn operators_relays_and_upkeep_keep_out_of_each_others_way<B: Backend>(backend: &B) {
+pub async fn operators_relays_and_maintenance_do_not_conflict<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..EVENTS).map(|n| keyed(&(n % 200).to_string()))).await;
     let notes = Mutex::new(Notes::default());
     let stores = join_all((0..3).map(|_| store_apart(backend))).await;
@@ -157,7 +157,7 @@ async fn claims<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
     for round in 0..ROUNDS {
         let promote = Promote { shards: claimer.shards.clone(), limit: 40 };
         unless_busy(claimer.store.promote(&promote).await);
-        let rows = unless_busy(claimer.store.claim(&claimer.wish(40)).await);
+        let rows = unless_busy(claimer.store.claim(&claimer.request(40)).await);
         yield_now().await;
         let verdicts = rows.iter().enumerate().map(|(n, row)| (row, verdict(n + round)));
         let settled = claimer.settlement(verdicts);
@@ -175,7 +175,7 @@ async fn claims<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
 async fn reads<B: Backend>(backend: &B, notes: &Mutex<Notes>) {
     let mut owner = Owner::of_all(backend).await;
     owner.store = store_apart(backend).await;
-    let shards: Vec<_> = owner.holdings.iter().map(|holding| holding.shard).collect();
+    let shards: Vec<_> = owner.owned.iter().map(|shard| shard.shard).collect();
     for round in 0..ROUNDS {
         let promote = Promote { shards: shards.clone(), limit: 40 };
         unless_busy(owner.store.promote(&promote).await);

@@ -9,8 +9,8 @@ use pillarbox::{Envelope, EventId, Key, Outbox, Seq, ShardId, Verdict};
 use crate::backend::{Backend, Need, OwnTx, from_head};
 use crate::conformance::claimer::seqs;
 use crate::conformance::owner::{
-    ALL, HOUR, Owner, dead, emit, emit_one, find, free, held, id_of, keyed, places, promote_all,
-    read_above, read_all, replay, retry, row, shards, stored,
+    ALL, HOUR, Owner, dead, emit, emit_one, find, free, held, id_of, keyed, promote_all,
+    read_above, read_all, replay, retry, row, seqs_of, shards, stored,
 };
 use crate::run::lacks;
 
@@ -88,7 +88,7 @@ pub async fn keys_are_compared_byte_for_byte<B: Backend>(backend: &B) {
     }
 }
 
-/// A transaction that commits late with a low seq is still found, in its place.
+/// A transaction that commits late with a low `seq` is still found, in order.
 pub async fn a_late_commit_is_read_from_the_head<B: Backend>(backend: &B) {
     if lacks(backend, Need::ConcurrentWriters) {
         return;
@@ -104,7 +104,7 @@ pub async fn a_late_commit_is_read_from_the_head<B: Backend>(backend: &B) {
     assert_eq!(before.iter().map(id_of).collect::<Vec<_>>(), [&high]);
     assert_eq!(after.iter().map(id_of).collect::<Vec<_>>(), [&low, &high]);
     let above = read_above(backend, after[0].seq).await;
-    assert_eq!(seqs(&above), places(backend, &[high]).await);
+    assert_eq!(seqs(&above), seqs_of(backend, &[high]).await);
     assert_eq!(above[0].before, Predecessor::Unread, "its key's older row is at the floor");
 }
 
@@ -120,28 +120,28 @@ pub async fn a_read_begins_above_its_floor<B: Backend>(backend: &B) {
 }
 
 /// An older new row of the key at or below the floor holds the younger one back.
-pub async fn a_row_behind_a_new_one_of_its_key_says_so<B: Backend>(backend: &B) {
+pub async fn a_row_behind_a_new_one_of_its_key_is_marked<B: Backend>(backend: &B) {
     let rows = pair(backend, keyed("a"), None).await;
 
     assert_eq!(rows[0].before, Predecessor::Unread);
 }
 
 /// An older row that is not due holds its key all the same.
-pub async fn a_row_behind_a_delayed_one_of_its_key_says_so<B: Backend>(backend: &B) {
+pub async fn a_row_behind_a_delayed_one_of_its_key_is_marked<B: Backend>(backend: &B) {
     let rows = pair(backend, keyed("a").deliver_after(HOUR), None).await;
 
     assert_eq!(rows[0].before, Predecessor::Waiting);
 }
 
 /// An older row that waits for another try holds its key.
-pub async fn a_row_behind_a_retried_one_of_its_key_says_so<B: Backend>(backend: &B) {
+pub async fn a_row_behind_a_retried_one_of_its_key_is_marked<B: Backend>(backend: &B) {
     let rows = pair(backend, keyed("a"), Some(retry(HOUR))).await;
 
     assert_eq!(rows[0].before, Predecessor::Waiting);
 }
 
 /// An older row that was given up and held keeps its key waiting.
-pub async fn a_row_behind_a_held_one_of_its_key_says_so<B: Backend>(backend: &B) {
+pub async fn a_row_behind_a_held_one_of_its_key_is_marked<B: Backend>(backend: &B) {
     let rows = pair(backend, keyed("a"), Some(held())).await;
 
     assert_eq!(rows[0].before, Predecessor::Waiting);
@@ -153,7 +153,7 @@ pub async fn a_row_behind_a_final_one_is_free<B: Backend>(backend: &B) {
         let rows = pair(backend, keyed("a"), Some(verdict.clone())).await;
         assert_eq!(rows[0].before, Predecessor::Nothing, "after {verdict:?}");
         let owner = Owner::of_all(backend).await;
-        owner.judge_id(id_of(&rows[0]), Verdict::Delete).await;
+        owner.settle_event(id_of(&rows[0]), Verdict::Delete).await;
         owner.store.leave(&owner.id).await.unwrap();
     }
 }
@@ -194,9 +194,9 @@ pub async fn a_key_is_read_from_its_head<B: Backend>(backend: &B) {
     let mut envelopes = vec![keyed("a"), keyed("b"), keyed("a").deliver_after(HOUR), keyed("a")];
     envelopes.extend([keyed("a/1"), keyed("A"), free()]);
     let ids = emit(backend, envelopes).await;
-    let at = places(backend, &ids).await;
+    let at = seqs_of(backend, &ids).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], held()).await;
+    owner.settle_event(&ids[0], held()).await;
 
     let rows = read_key(backend, &ids[0], ALL).await;
     assert_eq!(befores(&rows), [(at[3], Predecessor::Waiting)]);
@@ -205,7 +205,7 @@ pub async fn a_key_is_read_from_its_head<B: Backend>(backend: &B) {
     let rows = read_key(backend, &ids[0], ALL).await;
     assert_eq!(befores(&rows), [(at[0], Predecessor::Nothing), (at[3], Predecessor::Waiting)]);
 
-    owner.judge_id(&ids[0], Verdict::Done).await;
+    owner.settle_event(&ids[0], Verdict::Done).await;
     backend.age(&ids[2], HOUR).await;
     promote_all(backend).await;
     let rows = read_key(backend, &ids[0], ALL).await;
@@ -227,7 +227,7 @@ pub async fn many_keys_are_read_at_once<B: Backend>(backend: &B) {
     let ids = emit(backend, names.iter().map(|key| keyed(key))).await;
     let rows = read_all(backend).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[3], Verdict::Done).await;
+    owner.settle_event(&ids[3], Verdict::Done).await;
     let store = backend.store();
 
     let keys = [0, 1, 3, 4, 7].iter().map(|it| key_of(row(&rows, &ids[*it]))).collect();
@@ -248,7 +248,7 @@ pub async fn many_keys_are_read_at_once<B: Backend>(backend: &B) {
     );
 }
 
-/// A busy shard does not use up the places of the others.
+/// A busy shard does not use up the limit of the others.
 pub async fn the_limit_counts_for_each_shard<B: Backend>(backend: &B) {
     emit(backend, (0..300).map(|n| keyed(&format!("{}", n % 30)))).await;
     let all = read_all(backend).await;
@@ -268,13 +268,13 @@ pub async fn the_limit_counts_for_each_shard<B: Backend>(backend: &B) {
 }
 
 /// However much waits, a page of each shard is the first that is above its floor.
-pub async fn a_crowd_is_read_by_pages_like_a_few<B: Backend>(backend: &B) {
+pub async fn many_rows_are_read_page_by_page<B: Backend>(backend: &B) {
     emit(backend, (0..1500).map(|n| keyed(&format!("{}", n % 200)))).await;
     let all = read_all(backend).await;
     let store = backend.store();
     let middle = all[all.len() / 2].seq;
 
-    // Twice, for a store may have learnt from the first time that there is a crowd.
+    // Twice, for a store may remember from the first time that there are many rows.
     for floor in [Seq::START, middle, Seq::START, middle] {
         let want = |shard| ShardRead { shard, floor };
         let wanted = shards(&*store).await.into_iter().map(want).collect();
@@ -321,12 +321,12 @@ async fn pair<B: Backend>(backend: &B, older: Envelope, verdict: Option<Verdict>
     let floor = stored(backend, &id).await.seq;
     if let Some(verdict) = verdict {
         let owner = Owner::of_all(backend).await;
-        owner.judge_id(&id, verdict).await;
+        owner.settle_event(&id, verdict).await;
         owner.store.leave(&owner.id).await.unwrap();
     }
     let younger = emit_one(backend, keyed("a")).await;
     let rows = read_above(backend, floor).await;
-    assert_eq!(seqs(&rows), places(backend, &[younger]).await);
+    assert_eq!(seqs(&rows), seqs_of(backend, &[younger]).await);
     rows
 }
 

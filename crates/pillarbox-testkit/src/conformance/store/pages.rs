@@ -43,7 +43,7 @@ pub async fn pages_show_every_letter_once<B: Backend>(backend: &B) {
     assert_eq!(newest, oldest);
 }
 
-/// A page may have a filter; its place counts among all letters.
+/// A page may have a filter; its position counts among all letters.
 pub async fn pages_keep_to_their_filter<B: Backend>(backend: &B) {
     give_up(backend, (0..40).map(|n| (free(), if n % 4 == 0 { "odd one" } else { "x" }))).await;
     for direction in DIRECTIONS {
@@ -67,7 +67,7 @@ pub async fn pages_go_on_while_letters_come_and_go<B: Backend>(backend: &B) {
         let seen = page(backend, &list).await;
         list.after = seen.last().map(DeadLetter::cursor);
 
-        // The last one seen goes too: the place stays.
+        // The last one on the page goes too: the position stays valid.
         let (gone, next) = (&seen[3].event_id, next_of(&first, &seen));
         discard(backend, &[gone, &next]).await;
         let late = give_up(backend, [(free(), "x"), (free(), "x")]).await;
@@ -86,8 +86,8 @@ pub async fn pages_go_on_while_letters_come_and_go<B: Backend>(backend: &B) {
     }
 }
 
-/// A letter that was replayed and given up again comes as a new one, in its new place.
-pub async fn a_letter_given_up_again_has_a_new_place<B: Backend>(backend: &B) {
+/// A letter that was replayed and given up again is a new one, at a new position.
+pub async fn a_dead_letter_given_up_again_has_a_new_position<B: Backend>(backend: &B) {
     let ids = give_up(backend, [(free(), "x"), (free(), "x")]).await;
     for id in &ids {
         backend.age(id, HOUR).await;
@@ -98,15 +98,15 @@ pub async fn a_letter_given_up_again_has_a_new_place<B: Backend>(backend: &B) {
     let again = EventId::new(seen[0].event_id.clone()).unwrap();
     replay(&*backend.store(), std::slice::from_ref(&again)).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&again, dead()).await;
+    owner.settle_event(&again, dead()).await;
 
     let rest = turn(backend, List { after: Some(seen[0].cursor()), ..oldest }).await;
     assert_eq!(rest.last().unwrap().event_id, seen[0].event_id);
     assert_eq!(rest.len(), 2);
 }
 
-/// A place that went through a text is the same place.
-pub async fn a_place_may_be_kept_as_text<B: Backend>(backend: &B) {
+/// A position survives its text form.
+pub async fn a_position_may_be_stored_as_text<B: Backend>(backend: &B) {
     give_up(backend, (0..6).map(|_| (free(), "x"))).await;
     for direction in DIRECTIONS {
         let list = List { direction, limit: 3, ..List::default() };
@@ -133,8 +133,8 @@ pub async fn a_page_has_its_limit<B: Backend>(backend: &B) {
     assert_eq!(backend.store().count_dead(&Filter::default()).await.unwrap(), all as u64);
 }
 
-/// A place beyond either end has nothing after it, or everything.
-pub async fn a_place_may_be_anywhere<B: Backend>(backend: &B) {
+/// After a position beyond either end there is nothing, or everything.
+pub async fn a_position_may_be_anywhere<B: Backend>(backend: &B) {
     give_up(backend, (0..3).map(|_| (free(), "x"))).await;
     let first = Cursor { at: Timestamp::from_unix_micros(i64::MIN), seq: Seq::START };
     let last = Cursor { at: Timestamp::from_unix_micros(i64::MAX), seq: Seq(i64::MAX) };

@@ -18,7 +18,7 @@ mod any;
 const THROWS: usize = 32;
 
 /// Events made of arbitrary parts are the same in the table and in a read.
-pub async fn any_event_comes_back_as_it_went<B: Backend>(backend: &B) {
+pub async fn every_event_is_read_as_it_was_written<B: Backend>(backend: &B) {
     let mut runner = TestRunner::deterministic();
     let event = any::envelope();
     let thrown = (0..THROWS).map(|_| event.new_tree(&mut runner).unwrap().current());
@@ -27,7 +27,7 @@ pub async fn any_event_comes_back_as_it_went<B: Backend>(backend: &B) {
 }
 
 /// JSON that a parser would change is not changed.
-pub async fn odd_json_comes_back_byte_for_byte<B: Backend>(backend: &B) {
+pub async fn unusual_json_is_preserved_byte_for_byte<B: Backend>(backend: &B) {
     let texts = [
         r#""\u0000""#,
         r#"{"\u0000":"\u0000"}"#,

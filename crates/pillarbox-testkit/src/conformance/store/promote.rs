@@ -9,17 +9,17 @@ use pillarbox::{Envelope, Seq, ShardId, Verdict};
 
 use crate::backend::{Backend, Hold, Need};
 use crate::conformance::owner::{
-    ALL, HOUR, Owner, emit, emit_due, emit_one, free, held, keyed, places, promote_all, read_all,
-    retry, row, shards, status, stored,
+    ALL, HOUR, Owner, emit, emit_due, emit_one, free, held, keyed, promote_all, read_all, retry,
+    row, seqs_of, shards, status, stored,
 };
 use crate::run::lacks;
 
-/// Where nothing waits there is nothing to promote, now or later.
+/// Without waiting rows there is nothing to promote, now or later.
 pub async fn nothing_is_due_where_nothing_waits<B: Backend>(backend: &B) {
     let ids = emit(backend, ["new", "done", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[1], Verdict::Done).await;
-    owner.judge_id(&ids[2], held()).await;
+    owner.settle_event(&ids[1], Verdict::Done).await;
+    owner.settle_event(&ids[2], held()).await;
 
     assert_eq!(promote_all(backend).await, Due::default());
     assert_eq!(promote(backend, vec![], ALL).await, Due::default());
@@ -57,8 +57,8 @@ pub async fn a_row_is_promoted_once<B: Backend>(backend: &B) {
     assert_eq!(read_all(backend).await.len(), 1);
 }
 
-/// What is not due stays, and says when it will be.
-pub async fn what_is_not_due_keeps_waiting<B: Backend>(backend: &B) {
+/// A row that is not due stays, and the answer has the time until it is due.
+pub async fn a_row_that_is_not_due_keeps_waiting<B: Backend>(backend: &B) {
     let ids = emit(backend, [4, 9, 6].map(|hours| late("a", hours))).await;
     let due = promote_all(backend).await;
     assert_eq!((due.rows, due.next.map(hours)), (vec![], Some(4)));
@@ -66,7 +66,7 @@ pub async fn what_is_not_due_keeps_waiting<B: Backend>(backend: &B) {
     backend.age(&ids[0], HOUR * 4).await;
 
     let due = promote_all(backend).await;
-    assert_eq!(seqs(&due), places(backend, &ids[..1]).await);
+    assert_eq!(seqs(&due), seqs_of(backend, &ids[..1]).await);
     // Where the clock was turned, two hours are left of the six.
     assert!(due.next.is_some_and(|next| [2, 6].contains(&hours(next))), "{:?}", due.next);
     assert_eq!(status(backend, &ids[1]).await, Some(Status::Waiting));
@@ -74,12 +74,12 @@ pub async fn what_is_not_due_keeps_waiting<B: Backend>(backend: &B) {
 
 /// No more is promoted than asked for, what has been due for longest first, whatever its shard. As
 /// long as there is more, it is due now.
-pub async fn what_is_due_for_longest_is_promoted_first<B: Backend>(backend: &B) {
+pub async fn the_longest_overdue_row_is_promoted_first<B: Backend>(backend: &B) {
     let ids = emit(backend, [3, 1, 5, 2, 4].map(|hours| late(&hours.to_string(), hours))).await;
     for id in &ids {
         backend.age(id, HOUR * 6).await;
     }
-    let at = places(backend, &ids).await;
+    let at = seqs_of(backend, &ids).await;
     let all = shards(&*backend.store()).await;
 
     let mut pages = Vec::new();
@@ -129,8 +129,8 @@ pub async fn only_the_shards_asked_for_are_promoted<B: Backend>(backend: &B) {
     }
 }
 
-/// As many as a relay may have waiting go in a few calls, each once.
-pub async fn a_crowd_is_promoted_by_pages<B: Backend>(backend: &B) {
+/// Many waiting rows are promoted in a few calls, each once.
+pub async fn many_rows_are_promoted_page_by_page<B: Backend>(backend: &B) {
     let ids = emit_due(backend, (0..1500).map(|n| keyed(&(n % 300).to_string()))).await;
     let all = shards(&*backend.store()).await;
 
@@ -146,7 +146,7 @@ pub async fn a_crowd_is_promoted_by_pages<B: Backend>(backend: &B) {
     }
 
     found.sort();
-    assert_eq!(found, places(backend, &ids).await);
+    assert_eq!(found, seqs_of(backend, &ids).await);
     assert_eq!(read_all(backend).await.len(), 1500);
 }
 
@@ -158,7 +158,7 @@ pub async fn a_locked_row_is_promoted_later<B: Backend>(backend: &B) {
     }
     let ids = emit_due(backend, [keyed("a"), keyed("a"), keyed("b"), free()]).await;
     emit_one(backend, free().deliver_after(HOUR)).await;
-    let at = places(backend, &ids).await;
+    let at = seqs_of(backend, &ids).await;
     let lock = backend.hold(Hold::Event(at[0])).await;
 
     let due = match select(pin!(promote_all(backend)), pin!(backend.blocked(1))).await {
@@ -183,7 +183,7 @@ pub async fn a_promoted_row_takes_a_verdict<B: Backend>(backend: &B) {
     let read = row(&rows, &id);
     assert_eq!(read.token, waiting.token);
 
-    assert_eq!(owner.judge(read, Verdict::Done).await.applied, [read.seq]);
+    assert_eq!(owner.settle_one(read, Verdict::Done).await.applied, [read.seq]);
 
     assert_eq!(status(backend, &id).await, Some(Status::Done));
 }
@@ -194,10 +194,10 @@ pub async fn a_repeated_verdict_on_a_promoted_row_applies_once<B: Backend>(backe
     let owner = Owner::of_all(backend).await;
     let rows = owner.read().await;
     let read = row(&rows, &id);
-    assert_eq!(owner.judge(read, retry(Duration::ZERO)).await.applied, [read.seq]);
+    assert_eq!(owner.settle_one(read, retry(Duration::ZERO)).await.applied, [read.seq]);
     owner.promote().await;
 
-    assert!(owner.judge(read, retry(Duration::ZERO)).await.applied.is_empty());
+    assert!(owner.settle_one(read, retry(Duration::ZERO)).await.applied.is_empty());
 
     let stored = stored(backend, &id).await;
     assert_eq!((stored.status, stored.attempts), (Status::New, 1));
@@ -211,7 +211,7 @@ fn late(key: &str, hours: u32) -> Envelope {
     keyed(key).deliver_after(HOUR * hours)
 }
 
-/// The places of what was promoted, for there is no order in it.
+/// The `seq` of the promoted rows, which come in no order.
 fn seqs(due: &Due) -> Vec<Seq> {
     let mut seqs: Vec<Seq> = due.rows.iter().map(|row| row.seq).collect();
     seqs.sort();

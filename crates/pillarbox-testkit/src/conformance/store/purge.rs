@@ -36,8 +36,8 @@ pub async fn young_rows_stay<B: Backend>(backend: &B) {
     backend.age(&ids[0], HOUR * 2).await;
     backend.age(&ids[1], HOUR * 2).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], Verdict::Done).await;
-    owner.judge_id(&ids[1], dead()).await;
+    owner.settle_event(&ids[0], Verdict::Done).await;
+    owner.settle_event(&ids[1], dead()).await;
 
     assert_eq!(purge(backend, Purge::done(HOUR)).await, 0);
     assert_eq!(purge(backend, Purge::dead(HOUR)).await, 0);
@@ -56,7 +56,7 @@ pub async fn no_more_goes_than_the_limit<B: Backend>(backend: &B) {
     assert_eq!(purge(backend, Purge::done(HOUR).limit(2)).await, 0);
 }
 
-/// However old it is: what waits or holds its key stays.
+/// Waiting and held events stay, whatever their age.
 pub async fn waiting_and_held_rows_never_go<B: Backend>(backend: &B) {
     let new = emit(backend, [free()]).await;
     let ids = old(backend, &[retry(HOUR), held()]).await;
@@ -113,7 +113,7 @@ async fn old<B: Backend>(backend: &B, verdicts: &[Verdict]) -> Vec<EventId> {
     let ids = emit(backend, verdicts.iter().map(|_| free())).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids.iter().zip(verdicts) {
-        owner.judge_id(id, verdict.clone()).await;
+        owner.settle_event(id, verdict.clone()).await;
     }
     for id in &ids {
         backend.age(id, HOUR * 2).await;

@@ -20,13 +20,13 @@ pub async fn a_held_event_becomes_new<B: Backend>(backend: &B) {
     becomes_new(backend, held()).await;
 }
 
-/// What was delivered, what waits and what does not exist is left alone.
-pub async fn what_is_not_dead_is_not_replayed<B: Backend>(backend: &B) {
+/// Delivered, waiting and unknown events are left alone.
+pub async fn an_event_that_is_not_dead_is_not_replayed<B: Backend>(backend: &B) {
     let ids = emit(backend, ["new", "done", "retry", "dead"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[1], Verdict::Done).await;
-    owner.judge_id(&ids[2], retry(HOUR)).await;
-    owner.judge_id(&ids[3], dead()).await;
+    owner.settle_event(&ids[1], Verdict::Done).await;
+    owner.settle_event(&ids[2], retry(HOUR)).await;
+    owner.settle_event(&ids[3], dead()).await;
 
     let asked: Vec<_> = ids.iter().cloned().chain([EventId::generate()]).collect();
     let replayed = replay(&*backend.store(), &asked).await;
@@ -45,14 +45,14 @@ pub async fn a_late_verdict_does_not_swallow_a_replay<B: Backend>(backend: &B) {
         let id = emit_one(backend, keyed("a")).await;
         let owner = Owner::of_all(backend).await;
         let rows = owner.read().await;
-        assert_eq!(owner.judge(row(&rows, &id), verdict.clone()).await.applied.len(), 1);
+        assert_eq!(owner.settle_one(row(&rows, &id), verdict.clone()).await.applied.len(), 1);
         replay(&*backend.store(), std::slice::from_ref(&id)).await;
 
-        let repeated = owner.judge(row(&rows, &id), verdict).await;
+        let repeated = owner.settle_one(row(&rows, &id), verdict).await;
 
         assert!(repeated.applied.is_empty());
         assert_eq!(status(backend, &id).await, Some(Status::New));
-        owner.judge_id(&id, Verdict::Delete).await;
+        owner.settle_event(&id, Verdict::Delete).await;
         owner.store.leave(&owner.id).await.unwrap();
     }
 }
@@ -60,7 +60,7 @@ pub async fn a_late_verdict_does_not_swallow_a_replay<B: Backend>(backend: &B) {
 /// A replay adds one to the token.
 pub async fn a_replay_moves_the_token<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
-    Owner::of_all(backend).await.judge_id(&id, dead()).await;
+    Owner::of_all(backend).await.settle_event(&id, dead()).await;
     let store = backend.store();
     let before = store.event(&id).await.unwrap().unwrap().token;
 
@@ -73,7 +73,7 @@ pub async fn a_replay_moves_the_token<B: Backend>(backend: &B) {
 async fn becomes_new<B: Backend>(backend: &B, verdict: Verdict) {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&id, verdict).await;
+    owner.settle_event(&id, verdict).await;
 
     assert_eq!(replay(&*backend.store(), std::slice::from_ref(&id)).await, 1);
 
@@ -82,5 +82,5 @@ async fn becomes_new<B: Backend>(backend: &B, verdict: Verdict) {
     assert_eq!((again.status, again.attempts, again.due_in), (Status::New, 0, Duration::ZERO));
     let stored = backend.store().event(&id).await.unwrap().unwrap();
     assert_eq!(stored.done_at, None);
-    assert_eq!(owner.judge(again, Verdict::Done).await.applied.len(), 1, "it can be settled");
+    assert_eq!(owner.settle_one(again, Verdict::Done).await.applied.len(), 1, "it can be settled");
 }

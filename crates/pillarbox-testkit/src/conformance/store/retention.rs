@@ -14,7 +14,7 @@ use crate::conformance::owner::{
 };
 use crate::conformance::tx::begin;
 
-/// Where a relay may come, what it has not delivered is not purged.
+/// Where relays deliver, undelivered events are not purged.
 pub async fn any_is_refused_where_someone_delivers<B: Backend>(backend: &B) {
     let id = emit_one(backend, free()).await;
     backend.age(&id, HOUR * 2).await;
@@ -28,12 +28,12 @@ pub async fn any_is_refused_where_someone_delivers<B: Backend>(backend: &B) {
     }
 }
 
-/// Where nobody delivers, old events go in whatever state they are, and young ones stay.
+/// In claim mode none, old events of every status are purged, and young ones stay.
 pub async fn any_takes_old_events_in_every_state<B: Backend>(backend: &B) {
     let old = emit(backend, ["new", "done", "retry", "dead", "held", "leased"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in old[1..].iter().zip([Verdict::Done, retry(HOUR), dead(), held()]) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
     }
     owner.store.leave(&owner.id).await.unwrap();
     let claimed = Claimer::new(backend).await.claim().await;
@@ -61,9 +61,9 @@ pub async fn any_counts_from_the_verdict_or_the_emit<B: Backend>(backend: &B) {
         backend.age(id, HOUR * 2).await;
     }
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], Verdict::Done).await;
-    owner.judge_id(&ids[1], dead()).await;
-    owner.judge_id(&ids[2], retry(HOUR * 50)).await;
+    owner.settle_event(&ids[0], Verdict::Done).await;
+    owner.settle_event(&ids[1], dead()).await;
+    owner.settle_event(&ids[2], retry(HOUR * 50)).await;
     owner.store.leave(&owner.id).await.unwrap();
     nobody_delivers(backend).await;
 
@@ -81,8 +81,8 @@ pub async fn any_counts_from_the_verdict_or_the_emit<B: Backend>(backend: &B) {
 pub async fn any_keeps_to_its_limit<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..5).map(|n| keyed(&n.to_string()))).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[1], Verdict::Done).await;
-    owner.judge_id(&ids[2], dead()).await;
+    owner.settle_event(&ids[1], Verdict::Done).await;
+    owner.settle_event(&ids[2], dead()).await;
     owner.store.leave(&owner.id).await.unwrap();
     for id in &ids {
         backend.age(id, HOUR * 2).await;
@@ -116,7 +116,7 @@ pub async fn a_purge_of_audit_rows_keeps_to_its_limit<B: Backend>(backend: &B) {
     let id = emit_one(backend, free()).await;
     let owner = Owner::of_all(backend).await;
     for _ in 0..5 {
-        owner.judge_id(&id, retry(Duration::ZERO)).await;
+        owner.settle_event(&id, retry(Duration::ZERO)).await;
     }
     backend.age(&id, HOUR * 2).await;
 
@@ -156,7 +156,7 @@ pub async fn a_purge_keeps_to_its_kind<B: Backend>(backend: &B) {
     let ids = emit(backend, [free(), free(), keyed("held"), free()]).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids.iter().zip([Verdict::Done, dead(), held()]) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
     }
     arrived(backend, "note").await;
     for id in ids.iter().chain([&EventId::new("note").unwrap()]) {

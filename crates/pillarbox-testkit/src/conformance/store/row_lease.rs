@@ -1,4 +1,4 @@
-//! Leases of rows: prolonged and given back by the hands that have them.
+//! Leases of rows: their owner renews and releases them.
 
 use pillarbox::store::{Pending, RowLease, Starts};
 use pillarbox::{Token, Verdict};
@@ -34,7 +34,7 @@ pub async fn a_renewal_counts_from_now<B: Backend>(backend: &B) {
 }
 
 /// A lease that ran out is renewed as long as nobody took the row.
-pub async fn a_lapsed_lease_is_renewed_until_someone_takes<B: Backend>(backend: &B) {
+pub async fn a_lapsed_lease_is_renewed_until_it_is_taken_over<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let (late, other) = (Claimer::new(backend).await, Claimer::new(backend).await);
     let rows = late.claim().await;
@@ -46,18 +46,22 @@ pub async fn a_lapsed_lease_is_renewed_until_someone_takes<B: Backend>(backend: 
 }
 
 /// A lease that another took is lost, and the other's is not touched.
-pub async fn a_lease_that_someone_took_is_not_renewed<B: Backend>(backend: &B) {
+pub async fn a_lease_that_was_taken_over_is_not_renewed<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
-    let (late, heir) = (Claimer::new(backend).await, Claimer::new(backend).await);
+    let (late, successor) = (Claimer::new(backend).await, Claimer::new(backend).await);
     let lost = late.claim().await;
     backend.age(&id, HOUR * 2).await;
-    let taken = heir.claim().await;
+    let taken = successor.claim().await;
 
     assert!(late.renew(&lost, HOUR * 10).await.is_empty());
-    assert!(late.renew(&taken, HOUR * 10).await.is_empty(), "the right token, another's hands");
+    assert!(late.renew(&taken, HOUR * 10).await.is_empty(), "the right token of another owner");
 
     backend.age(&id, HOUR * 2).await;
-    assert_eq!(Claimer::new(backend).await.claim().await.len(), 1, "it ends when the heir's does");
+    assert_eq!(
+        Claimer::new(backend).await.claim().await.len(),
+        1,
+        "it ends when the successor's does"
+    );
 }
 
 /// An owner that claimed a row again has another lease; the old one is not renewed.
@@ -72,13 +76,13 @@ pub async fn an_old_token_is_not_renewed<B: Backend>(backend: &B) {
     assert_eq!(claimer.renew(&new, HOUR).await, seqs(&new));
 }
 
-/// Of many, those are renewed that are still there; the answer names them.
-pub async fn a_renewal_names_what_it_kept<B: Backend>(backend: &B) {
+/// A renewal renews the leases that still exist, and returns them.
+pub async fn a_renewal_returns_the_renewed_rows<B: Backend>(backend: &B) {
     emit(backend, (0..5).map(|_| free())).await;
     let claimer = Claimer::new(backend).await;
     let rows = claimer.claim().await;
-    claimer.judge(&rows[1], Verdict::Done).await;
-    claimer.judge(&rows[2], retry(HOUR)).await;
+    claimer.settle_one(&rows[1], Verdict::Done).await;
+    claimer.settle_one(&rows[2], retry(HOUR)).await;
     claimer.release(&rows[3..4]).await;
 
     let mut kept = claimer.renew(&rows, HOUR).await;
@@ -100,7 +104,7 @@ pub async fn a_released_row_is_due_at_once<B: Backend>(backend: &B) {
     let again = other.claim().await;
     assert_eq!(seqs(&again), seqs(&rows));
     assert_eq!(again[0].token, Token(rows[0].token.0 + 2), "a release and a claim");
-    assert!(!again[0].lapsed, "nobody died of it");
+    assert!(!again[0].lapsed, "no delivery was started");
     assert_eq!(again[0].attempts, 0, "nothing was tried");
     assert!(first.renew(&rows, HOUR).await.is_empty());
 
@@ -121,7 +125,7 @@ pub async fn a_row_is_released_once<B: Backend>(backend: &B) {
     assert_eq!(claimer.release(&rows).await, 0);
 }
 
-/// Nobody gives back what another holds, nor under another token.
+/// A release needs the owner and the token of the lease.
 pub async fn a_row_is_released_by_its_owner_only<B: Backend>(backend: &B) {
     emit_one(backend, keyed("a")).await;
     let (holder, stranger) = (Claimer::new(backend).await, Claimer::new(backend).await);

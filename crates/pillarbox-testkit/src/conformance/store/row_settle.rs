@@ -17,14 +17,14 @@ pub async fn a_verdict_of_another_owner_changes_nothing<B: Backend>(backend: &B)
     let (holder, stranger) = (Claimer::new(backend).await, Claimer::new(backend).await);
     let rows = holder.claim().await;
 
-    assert!(stranger.judge(&rows[0], Verdict::Delete).await.is_empty());
+    assert!(stranger.settle_one(&rows[0], Verdict::Delete).await.is_empty());
 
     assert_eq!(status(backend, &id).await, Some(Status::New));
-    assert_eq!(holder.judge(&rows[0], Verdict::Done).await, seqs(&rows));
+    assert_eq!(holder.settle_one(&rows[0], Verdict::Done).await, seqs(&rows));
 }
 
 /// Another token or another shard than the claim gave decides nothing, nor does a row unclaimed.
-pub async fn a_verdict_beside_its_fence_changes_nothing<B: Backend>(backend: &B) {
+pub async fn a_verdict_with_a_wrong_token_or_shard_changes_nothing<B: Backend>(backend: &B) {
     let ids = emit(backend, [keyed("a"), keyed("a")]).await;
     let claimer = Claimer::new(backend).await;
     let rows = claimer.claim().await;
@@ -35,7 +35,7 @@ pub async fn a_verdict_beside_its_fence_changes_nothing<B: Backend>(backend: &B)
     shard.shard = ShardId(shard.shard.0 + 1);
 
     for wrong in [&old, &next, &shard, row(&unclaimed, &ids[1])] {
-        assert!(claimer.judge(wrong, Verdict::Done).await.is_empty());
+        assert!(claimer.settle_one(wrong, Verdict::Done).await.is_empty());
     }
 
     for id in &ids {
@@ -50,12 +50,12 @@ pub async fn a_lapsed_lease_that_nobody_took_still_settles<B: Backend>(backend: 
     let rows = claimer.claim().await;
     backend.age(&id, HOUR * 2).await;
 
-    assert_eq!(claimer.judge(&rows[0], Verdict::Done).await, seqs(&rows));
+    assert_eq!(claimer.settle_one(&rows[0], Verdict::Done).await, seqs(&rows));
 
     assert_eq!(status(backend, &id).await, Some(Status::Done));
 }
 
-/// A verdict that stands twice in one call applies once, and is told of once.
+/// A verdict that is twice in one call applies once, and is reported once.
 pub async fn a_verdict_given_twice_applies_once<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let claimer = Claimer::new(backend).await;
@@ -88,13 +88,13 @@ pub async fn a_verdict_ends_the_lease<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let (first, other) = (Claimer::new(backend).await, Claimer::new(backend).await);
     let rows = first.claim().await;
-    first.judge(&rows[0], retry(Duration::ZERO)).await;
+    first.settle_one(&rows[0], retry(Duration::ZERO)).await;
     promote_all(backend).await;
     let again = other.claim().await;
     assert_eq!(seqs(&again), seqs(&rows));
     assert!(first.renew(&again, HOUR).await.is_empty());
 
-    other.judge(&again[0], dead()).await;
+    other.settle_one(&again[0], dead()).await;
     replay(&*backend.store(), std::slice::from_ref(&id)).await;
 
     assert_eq!(seqs(&first.claim().await), seqs(&rows), "nothing is left of either lease");
@@ -107,9 +107,9 @@ pub async fn a_verdict_through_the_shard_ends_the_lease<B: Backend>(backend: &B)
     let rows = claimer.claim().await;
     let owner = Owner::of_all(backend).await;
 
-    owner.judge_id(&id, retry(Duration::ZERO)).await;
+    owner.settle_event(&id, retry(Duration::ZERO)).await;
 
-    assert!(claimer.judge(&rows[0], Verdict::Done).await.is_empty(), "it was decided since");
+    assert!(claimer.settle_one(&rows[0], Verdict::Done).await.is_empty(), "it was decided since");
     promote_all(backend).await;
     assert_eq!(seqs(&claimer.claim().await), seqs(&rows));
 }

@@ -1,4 +1,4 @@
-//! Seq: places in the table are given out once.
+//! Seq: each `seq` is used once.
 
 use pillarbox::{ErrorKind, EventId, Listeners, Maintenance, Relay, Seq, Verdict};
 
@@ -30,7 +30,7 @@ pub async fn a_deleted_seq_is_never_used_again<B: Backend>(backend: &B) {
         let id = emit_one(backend, free()).await;
         let now = seq(backend, &id).await;
         assert!(now > last, "{now:?} after {last:?}");
-        owner.judge_id(&id, Verdict::Delete).await;
+        owner.settle_event(&id, Verdict::Delete).await;
         last = now;
     }
 }

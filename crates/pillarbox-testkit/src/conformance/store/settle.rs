@@ -12,8 +12,8 @@ use crate::backend::Backend;
 use crate::conformance::any_owner::AnyOwner;
 use crate::conformance::claimer::seqs;
 use crate::conformance::owner::{
-    HOUR, Owner, dead, emit, emit_one, find, free, held, keyed, next_wait, places, read_all, retry,
-    row, status, stored,
+    HOUR, Owner, dead, emit, emit_one, find, free, held, keyed, next_wait, read_all, retry, row,
+    seqs_of, status, stored,
 };
 
 /// A delivered row is kept, marked and dated, and is not read again.
@@ -63,13 +63,13 @@ pub async fn defer_waits_without_counting<B: Backend>(backend: &B, claim: ClaimM
 }
 
 /// A deferral between two failures counts for nothing, and its cause is the last one.
-pub async fn defer_keeps_the_attempts_there_are<B: Backend>(backend: &B) {
+pub async fn defer_keeps_the_attempt_count<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;
     let defer = Verdict::Defer { delay: Duration::ZERO, error: ErrorText::new("bank is closed") };
 
     for verdict in [retry(Duration::ZERO), defer.clone(), defer, retry(Duration::ZERO)] {
-        owner.judge_id(&id, verdict).await;
+        owner.settle_event(&id, verdict).await;
     }
 
     let stored = backend.store().event(&id).await.unwrap().unwrap();
@@ -78,12 +78,12 @@ pub async fn defer_keeps_the_attempts_there_are<B: Backend>(backend: &B) {
 }
 
 /// A delivery after failures leaves their number and the last cause to be read.
-pub async fn a_delivered_row_still_tells_what_failed_before<B: Backend>(backend: &B) {
+pub async fn a_delivered_row_keeps_its_last_error<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&id, retry(Duration::ZERO)).await;
+    owner.settle_event(&id, retry(Duration::ZERO)).await;
 
-    owner.judge_id(&id, Verdict::Done).await;
+    owner.settle_event(&id, Verdict::Done).await;
 
     let stored = backend.store().event(&id).await.unwrap().unwrap();
     assert_eq!((stored.status, stored.attempts), (Status::Done, 1));
@@ -96,7 +96,7 @@ pub async fn an_event_of_tomorrow_is_retried_like_any_other<B: Backend>(backend:
     let id = emit_one(backend, keyed("a").occurred_at(tomorrow)).await;
     let owner = Owner::of_all(backend).await;
 
-    owner.judge_id(&id, retry(Duration::ZERO)).await;
+    owner.settle_event(&id, retry(Duration::ZERO)).await;
 
     owner.promote().await;
     let rows = owner.read().await;
@@ -105,8 +105,8 @@ pub async fn an_event_of_tomorrow_is_retried_like_any_other<B: Backend>(backend:
     assert_eq!(event.moment(), Some(tomorrow));
 }
 
-/// A dead letter keeps its cause and its date, and is not read again.
-pub async fn dead_leaves_the_line<B: Backend>(backend: &B, claim: ClaimMode) {
+/// A dead letter keeps its error and its date, and is not read again.
+pub async fn a_dead_letter_is_not_read_again<B: Backend>(backend: &B, claim: ClaimMode) {
     let (id, stored) = settled(backend, claim, dead()).await;
 
     let stored = stored.unwrap();
@@ -117,7 +117,10 @@ pub async fn dead_leaves_the_line<B: Backend>(backend: &B, claim: ClaimMode) {
 }
 
 /// A held row is a dead letter that is not read any more, and its key is seen to wait.
-pub async fn held_leaves_the_line_and_keeps_its_key<B: Backend>(backend: &B, claim: ClaimMode) {
+pub async fn a_held_event_is_not_read_again_and_blocks_its_key<B: Backend>(
+    backend: &B,
+    claim: ClaimMode,
+) {
     let (id, stored) = settled(backend, claim, held()).await;
     let next = emit_one(backend, keyed("a")).await;
 
@@ -125,7 +128,7 @@ pub async fn held_leaves_the_line_and_keeps_its_key<B: Backend>(backend: &B, cla
     assert_eq!((stored.status, stored.attempts), (Status::Held, 1));
     let rows = read_all(backend).await;
     assert!(find(&rows, &id).is_none());
-    assert_eq!(seqs(&rows), places(backend, &[next]).await);
+    assert_eq!(seqs(&rows), seqs_of(backend, &[next]).await);
     assert_eq!(rows[0].before, Predecessor::Waiting);
 }
 
@@ -134,10 +137,10 @@ pub async fn a_held_row_takes_no_verdict<B: Backend>(backend: &B) {
     let id = emit_one(backend, keyed("a")).await;
     let owner = Owner::of_all(backend).await;
     let mut read = row(&owner.read().await, &id).clone();
-    owner.judge(&read, held()).await;
+    owner.settle_one(&read, held()).await;
     read.token = stored(backend, &id).await.token;
 
-    let settled = owner.judge(&read, Verdict::Done).await;
+    let settled = owner.settle_one(&read, Verdict::Done).await;
 
     assert_eq!(settled, Settled::default());
     assert_eq!(status(backend, &id).await, Some(Status::Held));
@@ -149,7 +152,7 @@ pub async fn a_final_row_takes_no_verdict<B: Backend>(backend: &B) {
         let id = emit_one(backend, keyed("a")).await;
         let owner = Owner::of_all(backend).await;
         let rows = owner.read().await;
-        owner.judge(row(&rows, &id), last.clone()).await;
+        owner.settle_one(row(&rows, &id), last.clone()).await;
         let before = backend.store().event(&id).await.unwrap().unwrap();
 
         let defer = Verdict::Defer { delay: HOUR, error: ErrorText::new("later") };
@@ -180,7 +183,7 @@ pub async fn an_unknown_row_takes_no_verdict<B: Backend>(backend: &B) {
 }
 
 /// A cause of 5,000 characters is kept up to the limit, whole characters only.
-pub async fn a_long_error_is_cut<B: Backend>(backend: &B) {
+pub async fn a_long_error_is_truncated<B: Backend>(backend: &B) {
     let error = ErrorText::new(&format!("\0{}", "ß🦀".repeat(2500)));
 
     let (_, stored) = settled(backend, ClaimMode::Shards, Verdict::Dead { error }).await;
@@ -189,14 +192,14 @@ pub async fn a_long_error_is_cut<B: Backend>(backend: &B) {
     assert_eq!(kept, "ß🦀".repeat(MAX_ERROR_TEXT / 2));
 }
 
-/// Whatever the verdict, the token grows by one.
+/// Every verdict increments the token.
 pub async fn every_verdict_moves_the_token<B: Backend>(backend: &B) {
     let defer = Verdict::Defer { delay: Duration::ZERO, error: ErrorText::new("later") };
     for verdict in [Verdict::Done, retry(HOUR), defer, dead(), held()] {
         let id = emit_one(backend, free()).await;
         let owner = Owner::of_all(backend).await;
         let before = row(&owner.read().await, &id).token;
-        owner.judge_id(&id, verdict.clone()).await;
+        owner.settle_event(&id, verdict.clone()).await;
         owner.store.leave(&owner.id).await.unwrap();
 
         let after = backend.store().event(&id).await.unwrap().unwrap().token;

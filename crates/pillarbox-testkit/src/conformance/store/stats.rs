@@ -19,7 +19,7 @@ pub async fn events_are_counted_by_status<B: Backend>(backend: &B) {
     let ids = emit(backend, (0..9).map(|n| keyed(&n.to_string()))).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids.iter().zip(verdicts) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
     }
 
     let stats = backend.store().stats().await.unwrap();
@@ -42,7 +42,7 @@ pub async fn the_oldest_due_event_gives_the_lag<B: Backend>(backend: &B) {
 }
 
 /// Owners count while their lease lives, and shards while their owner does.
-pub async fn living_owners_and_their_shards_are_counted<B: Backend>(backend: &B) {
+pub async fn live_owners_and_their_shards_are_counted<B: Backend>(backend: &B) {
     let store = backend.store();
     let all = shards(&*store).await.len() as u64;
     let holder = Owner::of_all(backend).await;
@@ -56,7 +56,7 @@ pub async fn living_owners_and_their_shards_are_counted<B: Backend>(backend: &B)
     assert_eq!((stats.owners, stats.owned_shards), (1, 0));
 }
 
-/// What could be delivered now: due, leased to no owner, and behind nothing that waits.
+/// Counts the events that can be delivered now: due, not leased, and behind no waiting event.
 pub async fn due_events_are_counted<B: Backend>(backend: &B) {
     let store = backend.store();
     let all = shards(&*store).await;
@@ -66,15 +66,15 @@ pub async fn due_events_are_counted<B: Backend>(backend: &B) {
     let poison = emit(backend, [keyed("held"), keyed("held")]).await;
     let failing = emit_one(backend, free()).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&poison[0], held()).await;
-    owner.judge_id(&failing, retry(HOUR)).await;
+    owner.settle_event(&poison[0], held()).await;
+    owner.settle_event(&failing, retry(HOUR)).await;
 
     assert_eq!(store.count_due(&all).await.unwrap(), 4);
     assert_eq!(store.count_due(&[]).await.unwrap(), 0);
 }
 
-/// What waited and is due counts, though nobody has promoted it; so does it when somebody has.
-pub async fn what_has_come_due_is_counted<B: Backend>(backend: &B) {
+/// A waiting row that became due counts, before and after its promotion.
+pub async fn rows_that_became_due_are_counted<B: Backend>(backend: &B) {
     let store = backend.store();
     let all = shards(&*store).await;
     emit_due(backend, [keyed("a"), keyed("b"), free()]).await;
@@ -88,7 +88,7 @@ pub async fn what_has_come_due_is_counted<B: Backend>(backend: &B) {
 }
 
 /// A new row behind one that waits or is held does not count, wherever the one that waits is.
-pub async fn what_is_behind_a_waiting_row_is_not_counted<B: Backend>(backend: &B) {
+pub async fn rows_behind_a_waiting_row_are_not_counted<B: Backend>(backend: &B) {
     let store = backend.store();
     let all = shards(&*store).await;
     let delayed = keyed("a").deliver_after(HOUR);
@@ -96,7 +96,7 @@ pub async fn what_is_behind_a_waiting_row_is_not_counted<B: Backend>(backend: &B
     let ids = emit(backend, ["b", "b", "b"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     let rows = owner.read().await;
-    owner.judge(row(&rows, &ids[1]), held()).await;
+    owner.settle_one(row(&rows, &ids[1]), held()).await;
     let early = emit_one(backend, free()).await;
 
     assert_eq!(store.count_due(&all).await.unwrap(), 3, "two heads, and what has no key");

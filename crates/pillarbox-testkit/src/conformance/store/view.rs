@@ -1,4 +1,4 @@
-//! View: dead letters for those who look with SQL.
+//! View: dead letters in SQL.
 
 use pillarbox::store::{Action, Operation};
 use pillarbox::{Envelope, EventType, Key, Payload, Verdict};
@@ -15,7 +15,7 @@ pub async fn the_view_shows_dead_and_held_events<B: Backend>(backend: &B) {
     let ids = emit(backend, ["new", "done", "retry", "dead", "held"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     for (id, verdict) in ids[1..].iter().zip([Verdict::Done, retry(HOUR), dead(), held()]) {
-        owner.judge_id(id, verdict).await;
+        owner.settle_event(id, verdict).await;
     }
 
     let rows = backend.view().await;
@@ -26,7 +26,7 @@ pub async fn the_view_shows_dead_and_held_events<B: Backend>(backend: &B) {
 }
 
 /// A row of the view has what the event and its last attempt had.
-pub async fn the_view_tells_what_the_row_knows<B: Backend>(backend: &B) {
+pub async fn the_view_has_the_fields_of_the_row<B: Backend>(backend: &B) {
     if lacks(backend, Need::Tables) {
         return;
     }
@@ -42,8 +42,8 @@ pub async fn the_view_tells_what_the_row_knows<B: Backend>(backend: &B) {
         .unwrap();
     let ids = emit(backend, [event, free()]).await;
     let owner = Owner::of_all(backend).await;
-    owner.judge_id(&ids[0], dead()).await;
-    owner.judge_id(&ids[1], dead()).await;
+    owner.settle_event(&ids[0], dead()).await;
+    owner.settle_event(&ids[1], dead()).await;
     let seq =
         async |at: usize| backend.store().event(&ids[at]).await.unwrap().unwrap().seq.0.to_string();
 
@@ -74,14 +74,14 @@ pub async fn the_view_tells_what_the_row_knows<B: Backend>(backend: &B) {
 }
 
 /// A letter that was replayed or discarded is not in the view any more.
-pub async fn the_view_forgets_what_is_no_letter_any_more<B: Backend>(backend: &B) {
+pub async fn the_view_drops_events_that_are_no_longer_dead<B: Backend>(backend: &B) {
     if lacks(backend, Need::Tables) {
         return;
     }
     let ids = emit(backend, ["a", "b", "c"].map(keyed)).await;
     let owner = Owner::of_all(backend).await;
     for id in &ids {
-        owner.judge_id(id, held()).await;
+        owner.settle_event(id, held()).await;
     }
     let store = backend.store();
     let of = |action, at: usize| Operation::of(action, [ids[at].clone()]);

@@ -8,12 +8,12 @@ use pillarbox::{EventId, Seq};
 use crate::backend::Backend;
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{
-    ALL, HOUR, Owner, emit, emit_due, emit_one, free, held, keyed, places, promote_all, read_above,
-    read_all, retry, row, status, stored,
+    ALL, HOUR, Owner, emit, emit_due, emit_one, free, held, keyed, promote_all, read_above,
+    read_all, retry, row, seqs_of, status, stored,
 };
 
 /// A row that waits for its time or for an operator is in no read and in no claim.
-pub async fn a_waiting_row_is_nobodys<B: Backend>(backend: &B) {
+pub async fn a_waiting_row_has_no_owner<B: Backend>(backend: &B) {
     let ids = waiting(backend).await;
 
     assert!(read_all(backend).await.is_empty());
@@ -26,10 +26,10 @@ pub async fn a_waiting_row_is_nobodys<B: Backend>(backend: &B) {
 }
 
 /// A row behind one that waits says so, in whichever way it is read.
-pub async fn a_row_behind_a_waiting_one_says_so<B: Backend>(backend: &B) {
+pub async fn a_row_behind_a_waiting_one_is_marked<B: Backend>(backend: &B) {
     let older = waiting(backend).await;
     let younger = emit(backend, KEYS.map(keyed)).await;
-    let at = places(backend, &younger).await;
+    let at = seqs_of(backend, &younger).await;
 
     let rows = read_all(backend).await;
 
@@ -53,7 +53,7 @@ pub async fn a_row_before_a_waiting_one_is_free<B: Backend>(backend: &B) {
     let rows = read_all(backend).await;
 
     let before = |at: Seq| rows.iter().find(|row| row.seq == at).unwrap().before;
-    for at in places(backend, &[vec![front], others].concat()).await {
+    for at in seqs_of(backend, &[vec![front], others].concat()).await {
         assert_eq!(before(at), Predecessor::Nothing);
     }
     assert_eq!(before(stored(backend, &behind).await.seq), Predecessor::Waiting);
@@ -63,7 +63,7 @@ pub async fn a_row_before_a_waiting_one_is_free<B: Backend>(backend: &B) {
 pub async fn a_key_goes_on_after_a_promotion<B: Backend>(backend: &B) {
     let head = emit_due(backend, [keyed("a")]).await.remove(0);
     let tail = emit(backend, [keyed("a"), keyed("a")]).await;
-    let at = places(backend, &[vec![head.clone()], tail].concat()).await;
+    let at = seqs_of(backend, &[vec![head.clone()], tail].concat()).await;
 
     promote_all(backend).await;
 
@@ -77,10 +77,10 @@ pub async fn a_key_goes_on_after_a_promotion<B: Backend>(backend: &B) {
 /// that is.
 pub async fn a_row_behind_both_is_behind_the_waiting_one<B: Backend>(backend: &B) {
     let below = emit(backend, [keyed("a"), keyed("b").deliver_after(HOUR), keyed("b")]).await;
-    let floor = *places(backend, &below).await.last().unwrap();
+    let floor = *seqs_of(backend, &below).await.last().unwrap();
     let above = [keyed("a").deliver_after(HOUR), keyed("a"), keyed("b"), keyed("c")];
     let above = emit(backend, above).await;
-    let at = places(backend, &above).await;
+    let at = seqs_of(backend, &above).await;
 
     let mut rows = befores(&read_above(backend, floor).await);
 
@@ -106,7 +106,7 @@ pub async fn a_promoted_row_below_the_floor_is_unread<B: Backend>(backend: &B) {
     assert_eq!(befores(&read_above(backend, floor).await), [(at, Predecessor::Unread)]);
     assert_eq!(befores(&read_above(backend, Seq(floor.0 - 1)).await).len(), 2);
 
-    Owner::of_all(backend).await.judge_id(&older, held()).await;
+    Owner::of_all(backend).await.settle_event(&older, held()).await;
     assert_eq!(befores(&read_above(backend, floor).await), [(at, Predecessor::Waiting)]);
 }
 
@@ -116,9 +116,9 @@ pub async fn a_head_that_is_put_off_stops_its_key<B: Backend>(backend: &B) {
     let owner = Owner::of_all(backend).await;
     assert_eq!(befores(&owner.read().await).len(), 2);
 
-    owner.judge_id(&ids[0], retry(HOUR)).await;
+    owner.settle_event(&ids[0], retry(HOUR)).await;
 
-    let at = places(backend, &ids).await;
+    let at = seqs_of(backend, &ids).await;
     assert_eq!(befores(&owner.read().await), [(at[1], Predecessor::Waiting)]);
     assert!(Claimer::new(backend).await.claim().await.is_empty());
 }
@@ -135,7 +135,7 @@ async fn waiting<B: Backend>(backend: &B) -> Vec<EventId> {
     let rows = owner.read().await;
     for (id, verdict) in [(&ids[1], retry(HOUR)), (&ids[3], held())] {
         let row = row(&rows, id);
-        assert_eq!(owner.judge(row, verdict).await.applied, [row.seq]);
+        assert_eq!(owner.settle_one(row, verdict).await.applied, [row.seq]);
     }
     for id in &ids[..3] {
         assert_eq!(status(backend, id).await, Some(Status::Waiting));

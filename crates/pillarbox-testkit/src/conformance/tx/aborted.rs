@@ -12,7 +12,7 @@ pub async fn a_commit_after_a_failed_statement_is_an_error<B: Backend>(backend: 
         return;
     }
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.emit(&placed(7)).await.unwrap();
     backend.spoil(&mut tx).await;
 
@@ -29,7 +29,7 @@ pub async fn a_commit_without_events_after_a_failed_statement_is_an_error<B: Bac
         return;
     }
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     backend.spoil(&mut tx).await;
 
     let committed = tx.commit().await;
@@ -40,12 +40,12 @@ pub async fn a_commit_without_events_after_a_failed_statement_is_an_error<B: Bac
 }
 
 /// An event emitted after the failure must not commit by itself.
-pub async fn events_emitted_after_a_failed_statement_are_no_ghosts<B: Backend>(backend: &B) {
+pub async fn events_emitted_after_a_failed_statement_do_not_appear<B: Backend>(backend: &B) {
     if lacks(backend, Need::SpoiledTransaction) {
         return;
     }
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     backend.spoil(&mut tx).await;
     tx.emit_all(&[placed(7), placed(8)]).await.unwrap();
 
@@ -81,7 +81,7 @@ pub async fn a_closure_that_ignores_a_failed_statement_gets_an_error<B: Backend>
         return;
     }
     let work = async |tx: &mut OutboxTx<B::Open>| {
-        backend.place(tx, 7).await.unwrap();
+        backend.place_order(tx, 7).await.unwrap();
         tx.emit(&placed(7)).await?;
         backend.spoil(tx).await;
         Ok::<_, Error>(())
@@ -100,7 +100,7 @@ pub async fn a_rollback_after_a_failed_statement_leaves_the_pool_usable<B: Backe
     }
     for order in 0..4 {
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         tx.emit(&placed(order)).await.unwrap();
         backend.spoil(&mut tx).await;
         // Where the database has ended it already, there may be nothing left to roll back.
@@ -118,7 +118,7 @@ pub async fn a_savepoint_after_a_failed_statement_hides_nothing<B: Backend>(back
     }
     for end in 0..3 {
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, 7).await.unwrap();
+        backend.place_order(&mut tx, 7).await.unwrap();
         tx.emit(&placed(7)).await.unwrap();
         backend.spoil(&mut tx).await;
 
@@ -143,7 +143,7 @@ pub async fn a_failed_statement_in_a_savepoint_poisons_no_connection<B: Backend>
     }
     for end in 0..6 {
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, 7).await.unwrap();
+        backend.place_order(&mut tx, 7).await.unwrap();
         let mut savepoint = tx.savepoint().await.unwrap();
         backend.spoil(&mut savepoint).await;
         match end % 3 {

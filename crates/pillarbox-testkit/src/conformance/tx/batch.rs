@@ -9,7 +9,7 @@ use crate::backend::{Backend, OwnTx};
 use crate::conformance::owner::{id_of, read_all};
 
 /// A hook sees the events of one call together, in order, and those of another call apart.
-pub async fn before_write_sees_a_call_as_one<B: Backend>(backend: &B) {
+pub async fn before_write_sees_all_events_of_a_call<B: Backend>(backend: &B) {
     let seen = Seen::default();
     let mut tx = begin(backend, seen.clone()).await;
 
@@ -20,13 +20,13 @@ pub async fn before_write_sees_a_call_as_one<B: Backend>(backend: &B) {
     assert_eq!(seen.all(), [three, vec![one]]);
 }
 
-/// A call without events succeeds, and nobody is told of it.
-pub async fn a_call_without_events_is_no_call<B: Backend>(backend: &B) {
+/// A call without events succeeds, and no hook runs.
+pub async fn a_call_without_events_writes_nothing<B: Backend>(backend: &B) {
     let seen = Seen::default();
     let mut tx = begin(backend, seen.clone()).await;
 
     assert!(tx.emit_all::<OrderPlaced>(&[]).await.unwrap().is_empty());
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.commit().await.unwrap();
     let mut own = backend.own().await;
     own.insert(&[]).await.unwrap();
@@ -37,7 +37,7 @@ pub async fn a_call_without_events_is_no_call<B: Backend>(backend: &B) {
     assert_eq!(events(backend).await, 0);
 }
 
-/// A hook may put other events in the place of those it got; their ids come back.
+/// A hook may replace the events that it got; the ids of the new ones are returned.
 pub async fn before_write_may_replace_events<B: Backend>(backend: &B) {
     let mut tx = begin(backend, Merge).await;
 
@@ -67,7 +67,7 @@ pub async fn before_write_may_drop_a_whole_call<B: Backend>(backend: &B) {
 pub async fn an_own_transaction_may_have_its_event_dropped<B: Backend>(backend: &B) {
     let outbox = Outbox::new().hook(DropAll);
     let mut own = backend.own().await;
-    own.place(7).await.unwrap();
+    own.place_order(7).await.unwrap();
 
     assert_eq!(own.emit(&outbox, envelope(7)).await.unwrap(), None);
     own.commit().await.unwrap();
@@ -120,7 +120,7 @@ pub async fn events_with_the_largest_headers_go_in_one_transaction<B: Backend>(b
 pub async fn a_payload_over_the_limit_keeps_its_call_out<B: Backend>(backend: &B) {
     let large = OrderPlaced { order_id: "x".repeat(pillarbox::MAX_PAYLOAD) };
     let mut tx = Outbox::new().begin(backend.pool()).await.unwrap();
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
 
     let refused = tx.emit_all(&[placed(1), large]).await.unwrap_err();
     tx.commit().await.unwrap();

@@ -9,8 +9,8 @@ use crate::fake::cut;
 use crate::run::lacks;
 
 /// More polls than any transaction needs.
-const PLACES: i64 = 1000;
-/// How often a place is tried where luck decides.
+const MAX_POLLS: i64 = 1000;
+/// How often a point is tried where timing decides.
 const THROWS: i64 = 24;
 /// Added to an order for the one inside a savepoint.
 const INSIDE: i64 = 100_000;
@@ -20,7 +20,7 @@ pub async fn a_transaction_dropped_anywhere_is_whole_or_absent<B: Backend>(backe
     let outbox = Outbox::new();
     let transaction = async |order: i64| {
         let mut tx = outbox.begin(backend.pool()).await?;
-        backend.place(&mut tx, order).await?;
+        backend.place_order(&mut tx, order).await?;
         tx.emit_envelope(envelope(order).id(number(order))).await?;
         tx.commit().await?;
         Ok::<_, BoxError>(())
@@ -72,10 +72,10 @@ pub async fn a_savepoint_dropped_anywhere_is_whole_or_absent<B: Backend>(backend
 }
 
 /// What stands before a savepoint whose calls were dropped is whole or absent as well.
-pub async fn what_precedes_a_dropped_savepoint_is_whole_or_absent<B: Backend>(backend: &B) {
+pub async fn events_before_a_dropped_savepoint_are_complete_or_absent<B: Backend>(backend: &B) {
     let whole = drop_everywhere(async |polls, order| {
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         tx.emit_envelope(envelope(order).id(number(order))).await.unwrap();
         let ended = cut(polls, savepoint(backend, &mut tx, INSIDE + order)).await;
         end(tx, order).await;
@@ -100,7 +100,7 @@ pub async fn an_own_transaction_dropped_anywhere_leaves_nothing<B: Backend>(back
     drop_everywhere(async |polls, order| {
         cut(polls, async {
             let mut own = backend.own().await;
-            own.place(order).await?;
+            own.place_order(order).await?;
             own.emit(&outbox, envelope(order).id(number(order))).await?;
             Ok::<_, BoxError>(())
         })
@@ -116,7 +116,7 @@ pub async fn an_own_transaction_dropped_anywhere_leaves_nothing<B: Backend>(back
 pub async fn a_rollback_dropped_anywhere_still_rolls_back<B: Backend>(backend: &B) {
     drop_everywhere(async |polls, order| {
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         tx.emit_envelope(envelope(order).id(number(order))).await.unwrap();
         cut(polls, async { Ok(tx.rollback().await?) }).await
     })
@@ -134,7 +134,7 @@ async fn savepoint<B: Backend>(
     order: i64,
 ) -> Result<(), BoxError> {
     let mut savepoint = tx.savepoint().await?;
-    backend.place(&mut savepoint, order).await?;
+    backend.place_order(&mut savepoint, order).await?;
     savepoint.emit_envelope(envelope(order).id(number(order))).await?;
     match order % 4 {
         0 => savepoint.rollback().await?,
@@ -154,13 +154,13 @@ async fn end<T: OpenTx>(tx: OutboxTx<T>, order: i64) {
 
 /// Runs an attempt with 0, 1, 2 and so on polls until it ends; gives the number it ended with.
 async fn drop_everywhere(attempt: impl AsyncFn(usize, i64) -> Option<Result<(), BoxError>>) -> i64 {
-    for order in 0..PLACES {
+    for order in 0..MAX_POLLS {
         if let Some(ended) = attempt(usize::try_from(order).unwrap(), order).await {
             ended.unwrap();
             return order;
         }
     }
-    panic!("it did not end within {PLACES} polls");
+    panic!("it did not end within {MAX_POLLS} polls");
 }
 
 /// Whether order and event are both there; fails when only one is.
@@ -168,7 +168,7 @@ async fn agreed<B: Backend>(backend: &B, order: i64) -> bool {
     loop {
         let before = backend.has_order(order).await;
         let event = has_event(backend, &number(order)).await;
-        // A commit that was sent may still arrive between two looks.
+        // A commit that was sent may still arrive between two reads.
         if before == backend.has_order(order).await {
             assert_eq!(before, event, "order and event {order} disagree");
             return event;

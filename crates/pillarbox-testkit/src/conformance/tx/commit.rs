@@ -11,7 +11,7 @@ use crate::run::lacks;
 /// After the commit the order and its event are there.
 pub async fn rows_and_events_appear_together<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     let id = tx.emit(&placed(7)).await.unwrap().unwrap();
 
     tx.commit().await.unwrap();
@@ -23,7 +23,7 @@ pub async fn rows_and_events_appear_together<B: Backend>(backend: &B) {
 /// Before the commit nobody sees the order or the event.
 pub async fn nothing_is_seen_before_the_commit<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     let id = tx.emit(&placed(7)).await.unwrap().unwrap();
 
     assert!(!backend.has_order(7).await);
@@ -46,7 +46,7 @@ pub async fn every_emit_gives_the_id_of_its_event<B: Backend>(backend: &B) {
 }
 
 /// An event that says no more than it must is new, and the rest of it is what it is by default.
-pub async fn an_event_that_says_little_has_its_defaults<B: Backend>(backend: &B) {
+pub async fn an_event_with_few_fields_has_the_defaults<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
     let id = tx.emit_envelope(free()).await.unwrap().unwrap();
     tx.commit().await.unwrap();
@@ -121,7 +121,7 @@ pub async fn a_thousand_events_go_in_one_transaction<B: Backend>(backend: &B) {
 /// A transaction that only does business commits.
 pub async fn a_transaction_without_events_commits<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
 
     tx.commit().await.unwrap();
 
@@ -137,7 +137,7 @@ pub async fn an_empty_transaction_commits<B: Backend>(backend: &B) {
 /// A closure that returns `Ok` has committed, and its value comes back.
 pub async fn a_closure_that_succeeds_commits<B: Backend>(backend: &B) {
     let work = async |tx: &mut pillarbox::OutboxTx<B::Open>| {
-        backend.place(tx, 7).await.unwrap();
+        backend.place_order(tx, 7).await.unwrap();
         Ok::<_, Error>(tx.emit(&placed(7)).await?.unwrap())
     };
 
@@ -146,16 +146,16 @@ pub async fn a_closure_that_succeeds_commits<B: Backend>(backend: &B) {
     assert!(backend.has_order(7).await && has_event(backend, &id).await);
 }
 
-/// What one open transaction holds back does not keep another from committing.
+/// An open transaction does not keep another from committing.
 pub async fn two_transactions_do_not_disturb_each_other<B: Backend>(backend: &B) {
     if lacks(backend, Need::ConcurrentWriters) {
         return;
     }
     let mut open = backend.own().await;
-    open.place(1).await.unwrap();
+    open.place_order(1).await.unwrap();
     open.emit(&Outbox::new(), free()).await.unwrap();
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 2).await.unwrap();
+    backend.place_order(&mut tx, 2).await.unwrap();
     let id = tx.emit(&placed(2)).await.unwrap().unwrap();
 
     tx.commit().await.unwrap();

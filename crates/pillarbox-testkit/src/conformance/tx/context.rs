@@ -5,7 +5,7 @@ use pillarbox::{Context, Envelope, Outbox, context};
 use super::{begin, envelope};
 use crate::backend::{Backend, OwnTx};
 
-/// Tenant, actor, request, locale and trace of the work at hand are on its events.
+/// Events have the tenant, actor, request, locale and trace of the current context.
 pub async fn the_context_lands_in_tenant_and_headers<B: Backend>(backend: &B) {
     let work = async {
         let mut tx = begin(backend).await;
@@ -26,8 +26,8 @@ pub async fn the_context_lands_in_tenant_and_headers<B: Backend>(backend: &B) {
     }
 }
 
-/// What the event says itself wins.
-pub async fn an_event_keeps_what_it_says_itself<B: Backend>(backend: &B) {
+/// The event's own context wins.
+pub async fn an_event_keeps_its_own_context<B: Backend>(backend: &B) {
     let own = envelope(1).tenant("own").unwrap().header("actor", "bot").unwrap();
     let work = async {
         let mut tx = begin(backend).await;

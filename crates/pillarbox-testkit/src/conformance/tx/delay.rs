@@ -61,7 +61,7 @@ pub async fn an_event_waits_for_its_moment<B: Backend>(backend: &B) {
 /// In the caller's own transaction the delay counts from the emit.
 pub async fn a_delay_counts_from_the_insert_not_from_the_commit<B: Backend>(backend: &B) {
     let mut own = backend.own().await;
-    own.place(1).await.unwrap();
+    own.place_order(1).await.unwrap();
     let delayed = envelope(1).deliver_after(HOUR);
     let id = own.emit(&Outbox::new(), delayed).await.unwrap().unwrap();
     own.commit().await.unwrap();

@@ -8,7 +8,7 @@ use crate::backend::{Backend, OwnTx};
 /// An id given twice in one transaction is refused at the commit, which leaves nothing.
 pub async fn an_id_given_twice_in_one_transaction_is_refused<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.emit_envelope(envelope(1).id(id("twice"))).await.unwrap();
     tx.emit_envelope(envelope(2).id(id("twice"))).await.unwrap();
 
@@ -23,7 +23,7 @@ pub async fn an_id_given_twice_in_one_transaction_is_refused<B: Backend>(backend
 pub async fn an_id_that_exists_is_refused<B: Backend>(backend: &B) {
     exists(backend).await;
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     let other = tx.emit_envelope(envelope(8)).await.unwrap().unwrap();
     tx.emit_envelope(envelope(2).id(id("taken"))).await.unwrap();
 
@@ -37,11 +37,13 @@ pub async fn an_id_that_exists_is_refused<B: Backend>(backend: &B) {
 }
 
 /// In the caller's own transaction the error says whether it goes on, and that is true.
-pub async fn a_refused_id_leaves_the_callers_transaction_as_it_says<B: Backend>(backend: &B) {
+pub async fn a_refused_id_leaves_the_callers_transaction_in_the_reported_state<B: Backend>(
+    backend: &B,
+) {
     exists(backend).await;
     let outbox = Outbox::new();
     let mut own = backend.own().await;
-    own.place(7).await.unwrap();
+    own.place_order(7).await.unwrap();
 
     let error = own.emit(&outbox, envelope(2).id(id("taken"))).await.unwrap_err();
 
@@ -51,7 +53,7 @@ pub async fn a_refused_id_leaves_the_callers_transaction_as_it_says<B: Backend>(
         Some(TxFate::Aborted) => false,
         other => panic!("the fate of the caller's transaction is {other:?}"),
     };
-    assert_eq!(own.place(8).await.is_ok(), is_open);
+    assert_eq!(own.place_order(8).await.is_ok(), is_open);
     let _ = own.commit().await;
     assert_eq!(backend.has_order(7).await, is_open);
     assert_eq!(backend.has_order(8).await, is_open);
@@ -77,7 +79,7 @@ pub async fn the_pool_goes_on_after_a_refusal<B: Backend>(backend: &B) {
     exists(backend).await;
     for order in 0..4 {
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         tx.emit_envelope(envelope(2).id(id("taken"))).await.unwrap();
         assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Duplicate);
     }

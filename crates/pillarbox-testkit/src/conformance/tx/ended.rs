@@ -6,7 +6,7 @@ use super::{Counter, assert_usable, begin, envelope, events, placed};
 use crate::backend::{Arrival, Backend, Need, OwnTx};
 use crate::run::lacks;
 
-/// What ends a transaction, and whether that commits what it did.
+/// A way to end a transaction, and whether it commits.
 const ENDS: [(&str, bool); 4] =
     [("rollback", false), ("commit", true), ("rollback; begin", false), ("commit; begin", true)];
 
@@ -19,7 +19,7 @@ pub async fn an_emit_after_the_end_is_refused<B: Backend>(backend: &B) {
         for count in [1, 3] {
             let order = order * 10 + count;
             let mut tx = begin(backend).await;
-            backend.place(&mut tx, order).await.unwrap();
+            backend.place_order(&mut tx, order).await.unwrap();
             backend.raw(&mut tx, end).await;
             for _ in 0..count {
                 tx.emit(&placed(order)).await.unwrap();
@@ -43,7 +43,7 @@ pub async fn a_commit_after_the_end_is_refused<B: Backend>(backend: &B) {
     for (order, (end, is_committed)) in (1..).zip(ENDS) {
         let (committed, rolled_back) = (Counter::default(), Counter::default());
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         tx.emit(&placed(order)).await.unwrap();
         tx.after_commit(committed.callback());
         tx.after_rollback(rolled_back.callback());
@@ -66,7 +66,7 @@ pub async fn a_commit_without_events_after_the_end_is_refused<B: Backend>(backen
     }
     for (order, (end, is_committed)) in (1..).zip(ENDS) {
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         backend.raw(&mut tx, end).await;
 
         let refused = tx.commit().await.expect_err(end);
@@ -86,7 +86,7 @@ pub async fn an_end_inside_a_savepoint_is_seen<B: Backend>(backend: &B) {
         for left in 0..3 {
             let order = order * 10 + left;
             let mut tx = begin(backend).await;
-            backend.place(&mut tx, order).await.unwrap();
+            backend.place_order(&mut tx, order).await.unwrap();
             tx.emit(&placed(order)).await.unwrap();
             let mut savepoint = tx.savepoint().await.unwrap();
             backend.raw(&mut savepoint, end).await;
@@ -143,7 +143,7 @@ pub async fn an_own_transaction_takes_no_event_after_the_end<B: Backend>(backend
             let has_written = how < 2;
             let mut own = backend.own().await;
             if has_written {
-                own.place(order).await.unwrap();
+                own.place_order(order).await.unwrap();
             }
             own.raw(end).await;
 
@@ -197,7 +197,7 @@ pub async fn an_own_event_ends_with_its_transaction<B: Backend>(backend: &B) {
     for (order, (end, is_committed)) in (1..).zip(ENDS) {
         let before = events(backend).await;
         let mut own = backend.own().await;
-        own.place(order).await.unwrap();
+        own.place_order(order).await.unwrap();
         own.emit(&Outbox::new(), envelope(order)).await.unwrap();
         own.raw(end).await;
 
@@ -208,7 +208,7 @@ pub async fn an_own_event_ends_with_its_transaction<B: Backend>(backend: &B) {
     }
 }
 
-/// Where the caller has begun another transaction by hand, an event goes with that one.
+/// Where the caller has begun another transaction with SQL, an event belongs to that one.
 pub async fn an_own_event_goes_with_the_next_transaction<B: Backend>(backend: &B) {
     if lacks(backend, Need::RawSql) {
         return;
@@ -217,10 +217,10 @@ pub async fn an_own_event_goes_with_the_next_transaction<B: Backend>(backend: &B
         let (first, second) = (order * 10, order * 10 + 1);
         let before = events(backend).await;
         let mut own = backend.own().await;
-        own.place(first).await.unwrap();
+        own.place_order(first).await.unwrap();
         own.raw(end).await;
         own.emit(&Outbox::new(), envelope(second)).await.unwrap();
-        own.place(second).await.unwrap();
+        own.place_order(second).await.unwrap();
 
         own.rollback().await.unwrap();
 

@@ -1,4 +1,4 @@
-//! Hooks and callbacks: what an application is told, and when.
+//! Hooks and callbacks: which ones run, and when.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use pillarbox::{Envelope, Error, ErrorKind, EventId, Hook, Outbox, Result};
 use super::{Counter, assert_nothing, begin, envelope, events, has_event, placed};
 use crate::backend::{Backend, OwnTx};
 
-/// What `before_write` returns is what is written.
+/// The events that `before_write` returns are written.
 pub async fn before_write_may_change_events<B: Backend>(backend: &B) {
     let outbox =
         Outbox::new().hook(Change(|envelope| envelope.header("service", "shop").map(Some)));
@@ -25,7 +25,7 @@ pub async fn before_write_may_drop_events<B: Backend>(backend: &B) {
         Ok(Some(envelope).filter(|envelope| envelope.aggregate_id() != Some("7")))
     }));
     let mut tx = outbox.begin(backend.pool()).await.unwrap();
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
 
     assert_eq!(tx.emit(&placed(7)).await.unwrap(), None);
     assert_eq!(tx.emit_all(&[placed(6), placed(7), placed(8)]).await.unwrap().len(), 2);
@@ -68,8 +68,8 @@ pub async fn hooks_run_in_order<B: Backend>(backend: &B) {
     assert_eq!(stored.header_map().get("step"), Some("one, two"));
 }
 
-/// A commit is told to hooks: first the write, then the commit, with all events in order.
-pub async fn a_commit_is_told_with_its_events<B: Backend>(backend: &B) {
+/// Hooks run for the write and then for the commit, with all events in order.
+pub async fn the_commit_hook_gets_the_events<B: Backend>(backend: &B) {
     let told = Told::default();
     let mut tx = Outbox::new().hook(told.clone()).begin(backend.pool()).await.unwrap();
     let ids = tx.emit_all(&[placed(1), placed(2)]).await.unwrap();
@@ -80,8 +80,8 @@ pub async fn a_commit_is_told_with_its_events<B: Backend>(backend: &B) {
     assert_eq!(told.all(), [("written", ids.clone()), ("committed", ids)]);
 }
 
-/// A rollback is told to hooks, by call and by drop.
-pub async fn a_rollback_is_told_with_its_events<B: Backend>(backend: &B) {
+/// Hooks run for a rollback, by call and by drop.
+pub async fn the_rollback_hook_gets_the_events<B: Backend>(backend: &B) {
     for by_call in [true, false] {
         let told = Told::default();
         let mut tx = Outbox::new().hook(told.clone()).begin(backend.pool()).await.unwrap();
@@ -97,8 +97,8 @@ pub async fn a_rollback_is_told_with_its_events<B: Backend>(backend: &B) {
     }
 }
 
-/// In the caller's own transaction hooks are told of the write, and of nothing that follows.
-pub async fn an_own_transaction_is_told_of_the_write_only<B: Backend>(backend: &B) {
+/// In the caller's own transaction hooks run for the write, and for nothing that follows.
+pub async fn a_callers_transaction_runs_only_the_write_hooks<B: Backend>(backend: &B) {
     let told = Told::default();
     let outbox = Outbox::new().hook(told.clone());
     let mut own = backend.own().await;
@@ -189,7 +189,7 @@ pub async fn a_panic_after_a_rollback_does_not_reach_the_caller<B: Backend>(back
 }
 
 /// Events that a savepoint took back are not among those that committed.
-pub async fn a_savepoint_rolled_back_is_not_told<B: Backend>(backend: &B) {
+pub async fn the_commit_hook_gets_no_events_of_a_rolled_back_savepoint<B: Backend>(backend: &B) {
     let told = Told::default();
     let mut tx = Outbox::new().hook(told.clone()).begin(backend.pool()).await.unwrap();
     let kept = tx.emit(&placed(1)).await.unwrap().unwrap();
@@ -210,10 +210,10 @@ impl Hook for Change {
     }
 }
 
-/// What happened, and to which events.
+/// The hooks that ran, with their events.
 type News = (&'static str, Vec<EventId>);
 
-/// Keeps what it was told.
+/// Records its calls.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<News>>>);
 

@@ -7,12 +7,12 @@ use super::{assert_usable, begin};
 use crate::backend::{Arrival, Backend, Need};
 use crate::run::lacks;
 
-/// What was never seen may have its effect.
+/// A new arrival may have its effect.
 pub async fn the_first_arrival_may_have_its_effect<B: Backend>(backend: &B) {
     assert_eq!(arrives(backend, &billing(), &arrival("e-1", "{}")).await, Accepted::FirstTime);
 }
 
-/// What was seen with the same payload is a duplicate, every time.
+/// An arrival seen with the same payload is a duplicate, every time.
 pub async fn a_second_arrival_is_a_duplicate<B: Backend>(backend: &B) {
     arrived(backend, &arrival("e-1", "{}")).await;
 
@@ -46,7 +46,7 @@ pub async fn a_second_arrival_in_one_transaction_is_a_duplicate<B: Backend>(back
     let first = backend.accept(&mut tx, &inbox, &arrival("e-1", "{}")).await.unwrap();
     let second = backend.accept(&mut tx, &inbox, &arrival("e-1", "{}")).await.unwrap();
     let third = backend.accept(&mut tx, &inbox, &arrival("e-1", "[]")).await.unwrap();
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.commit().await.unwrap();
 
     let expected = (Accepted::FirstTime, Accepted::Duplicate, Accepted::Conflict);
@@ -64,7 +64,7 @@ pub async fn consumers_and_sources_are_independent<B: Backend>(backend: &B) {
     assert_eq!(arrives(backend, &shipping, &arrival("e-1", "{}")).await, Accepted::Duplicate);
 }
 
-/// Of arrivals at the same moment exactly one commits its effect.
+/// Exactly one of several concurrent arrivals commits its effect.
 pub async fn of_many_at_once_one_has_its_effect<B: Backend>(backend: &B) {
     let effect = async |order: i64| {
         let mut tx = begin(backend).await;
@@ -72,7 +72,7 @@ pub async fn of_many_at_once_one_has_its_effect<B: Backend>(backend: &B) {
         if accepted != Accepted::FirstTime {
             return 0;
         }
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         u64::from(tx.commit().await.is_ok())
     };
 

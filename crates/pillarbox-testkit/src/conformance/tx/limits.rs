@@ -15,7 +15,7 @@ pub async fn an_invalid_event_keeps_all_of_a_call_out<B: Backend>(backend: &B) {
 
     let error = tx.emit_all(&[placed(1), too_long(), placed(2)]).await.unwrap_err();
     let alone = tx.emit(&too_long()).await.unwrap_err();
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.commit().await.unwrap();
 
     assert_eq!((error.kind(), alone.kind()), (ErrorKind::Invalid, ErrorKind::Invalid));
@@ -30,7 +30,7 @@ pub async fn an_invalid_event_leaves_the_callers_transaction_open<B: Backend>(ba
     let mut own = backend.own().await;
 
     let refused = context::scope(tenant, own.emit(&outbox, free())).await.unwrap_err();
-    own.place(7).await.unwrap();
+    own.place_order(7).await.unwrap();
     own.emit(&outbox, free()).await.unwrap();
     own.commit().await.unwrap();
 
@@ -84,7 +84,7 @@ pub async fn an_inbox_checks_its_names<B: Backend>(backend: &B) {
         let refused = backend.accept(&mut tx, &inbox, &arrival).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{id:?}");
     }
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.commit().await.unwrap();
 
     assert!(backend.has_order(7).await, "the transaction goes on");

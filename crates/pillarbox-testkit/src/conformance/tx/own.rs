@@ -9,7 +9,7 @@ use crate::run::lacks;
 /// The event is there once the caller's transaction has committed.
 pub async fn an_event_commits_with_the_callers_transaction<B: Backend>(backend: &B) {
     let mut own = backend.own().await;
-    own.place(7).await.unwrap();
+    own.place_order(7).await.unwrap();
     let id = own.emit(&Outbox::new(), envelope(7)).await.unwrap().unwrap();
 
     own.commit().await.unwrap();
@@ -20,7 +20,7 @@ pub async fn an_event_commits_with_the_callers_transaction<B: Backend>(backend: 
 /// The event goes with the caller's rollback.
 pub async fn an_event_goes_with_the_callers_rollback<B: Backend>(backend: &B) {
     let mut own = backend.own().await;
-    own.place(7).await.unwrap();
+    own.place_order(7).await.unwrap();
     own.emit(&Outbox::new(), envelope(7)).await.unwrap();
 
     own.rollback().await.unwrap();
@@ -31,7 +31,7 @@ pub async fn an_event_goes_with_the_callers_rollback<B: Backend>(backend: &B) {
 /// The event goes with a transaction that goes out of scope.
 pub async fn an_event_goes_with_a_dropped_transaction<B: Backend>(backend: &B) {
     let mut own = backend.own().await;
-    own.place(7).await.unwrap();
+    own.place_order(7).await.unwrap();
     own.emit(&Outbox::new(), envelope(7)).await.unwrap();
 
     drop(own);
@@ -43,7 +43,7 @@ pub async fn an_event_goes_with_a_dropped_transaction<B: Backend>(backend: &B) {
 /// A connection that has a transaction open is as good as the transaction.
 pub async fn a_connection_with_a_transaction_takes_events<B: Backend>(backend: &B) {
     let mut own = backend.own().await;
-    own.place(7).await.unwrap();
+    own.place_order(7).await.unwrap();
     let id = own.emit_on_connection(&Outbox::new(), envelope(7)).await.unwrap().unwrap();
     assert!(!has_event(backend, &id).await);
 
@@ -65,14 +65,14 @@ pub async fn a_bare_connection_is_refused<B: Backend>(backend: &B) {
 }
 
 /// A transaction that the database has given up refuses events, which would be ghosts.
-pub async fn a_transaction_that_the_database_gave_up_takes_no_events<B: Backend>(backend: &B) {
+pub async fn an_aborted_transaction_takes_no_events<B: Backend>(backend: &B) {
     if lacks(backend, Need::SpoiledTransaction) {
         return;
     }
     for on_connection in [false, true] {
         let outbox = Outbox::new();
         let mut own = backend.own().await;
-        own.place(7).await.unwrap();
+        own.place_order(7).await.unwrap();
         own.spoil().await;
 
         let emitted = if on_connection {

@@ -9,7 +9,7 @@ use crate::backend::Backend;
 /// A rollback leaves no order and no event.
 pub async fn a_rollback_takes_rows_and_events_back<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.emit(&placed(7)).await.unwrap();
 
     tx.rollback().await.unwrap();
@@ -20,7 +20,7 @@ pub async fn a_rollback_takes_rows_and_events_back<B: Backend>(backend: &B) {
 /// A transaction that goes out of scope leaves no order and no event.
 pub async fn a_dropped_transaction_is_rolled_back<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 7).await.unwrap();
+    backend.place_order(&mut tx, 7).await.unwrap();
     tx.emit(&placed(7)).await.unwrap();
 
     drop(tx);
@@ -32,7 +32,7 @@ pub async fn a_dropped_transaction_is_rolled_back<B: Backend>(backend: &B) {
 /// A closure that returns an error has rolled back, and its error comes back.
 pub async fn a_closure_that_fails_rolls_back<B: Backend>(backend: &B) {
     let work = async |tx: &mut OutboxTx<B::Open>| {
-        backend.place(tx, 7).await.unwrap();
+        backend.place_order(tx, 7).await.unwrap();
         tx.emit(&placed(7)).await?;
         Err::<(), _>(Error::new(ErrorKind::Invalid, "out of stock"))
     };
@@ -47,7 +47,7 @@ pub async fn a_closure_that_fails_rolls_back<B: Backend>(backend: &B) {
 pub async fn a_closure_dropped_half_way_rolls_back<B: Backend>(backend: &B) {
     let (outbox, reached) = (Outbox::new(), Notify::new());
     let work = async |tx: &mut OutboxTx<B::Open>| {
-        backend.place(tx, 7).await.unwrap();
+        backend.place_order(tx, 7).await.unwrap();
         tx.emit(&placed(7)).await?;
         reached.notify_one();
         std::future::pending::<Result<(), Error>>().await
@@ -66,7 +66,7 @@ pub async fn a_closure_dropped_half_way_rolls_back<B: Backend>(backend: &B) {
 pub async fn a_rolled_back_pool_goes_on<B: Backend>(backend: &B) {
     for order in 0..4 {
         let mut tx = begin(backend).await;
-        backend.place(&mut tx, order).await.unwrap();
+        backend.place_order(&mut tx, order).await.unwrap();
         tx.emit(&placed(order)).await.unwrap();
         if order % 2 == 0 {
             tx.rollback().await.unwrap();

@@ -6,13 +6,13 @@ use crate::backend::Backend;
 /// A rolled back savepoint takes its own events and rows back, and no others.
 pub async fn a_rollback_takes_its_own_events_back<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
-    backend.place(&mut tx, 1).await.unwrap();
+    backend.place_order(&mut tx, 1).await.unwrap();
     let before = tx.emit(&placed(1)).await.unwrap().unwrap();
     let mut savepoint = tx.savepoint().await.unwrap();
-    backend.place(&mut savepoint, 2).await.unwrap();
+    backend.place_order(&mut savepoint, 2).await.unwrap();
     let inside = savepoint.emit(&placed(2)).await.unwrap().unwrap();
     savepoint.rollback().await.unwrap();
-    backend.place(&mut tx, 3).await.unwrap();
+    backend.place_order(&mut tx, 3).await.unwrap();
     let after = tx.emit(&placed(3)).await.unwrap().unwrap();
     tx.commit().await.unwrap();
 
@@ -25,7 +25,7 @@ pub async fn a_rollback_takes_its_own_events_back<B: Backend>(backend: &B) {
 pub async fn a_release_keeps_its_events<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
     let mut savepoint = tx.savepoint().await.unwrap();
-    backend.place(&mut savepoint, 2).await.unwrap();
+    backend.place_order(&mut savepoint, 2).await.unwrap();
     let inside = savepoint.emit(&placed(2)).await.unwrap().unwrap();
     savepoint.release().await.unwrap();
     tx.commit().await.unwrap();
@@ -37,10 +37,10 @@ pub async fn a_release_keeps_its_events<B: Backend>(backend: &B) {
 pub async fn a_dropped_savepoint_is_rolled_back<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
     let mut savepoint = tx.savepoint().await.unwrap();
-    backend.place(&mut savepoint, 2).await.unwrap();
+    backend.place_order(&mut savepoint, 2).await.unwrap();
     let inside = savepoint.emit(&placed(2)).await.unwrap().unwrap();
     drop(savepoint);
-    backend.place(&mut tx, 2).await.expect("the first order 2 is gone already");
+    backend.place_order(&mut tx, 2).await.expect("the first order 2 is gone already");
     let after = tx.emit(&placed(2)).await.unwrap().unwrap();
     tx.commit().await.unwrap();
 
@@ -48,14 +48,14 @@ pub async fn a_dropped_savepoint_is_rolled_back<B: Backend>(backend: &B) {
     assert!(backend.has_order(2).await && has_event(backend, &after).await);
 }
 
-/// What an inner savepoint takes back, the outer one does not lose.
+/// A rollback of an inner savepoint does not affect the outer one.
 pub async fn an_inner_rollback_keeps_the_outer_events<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
     let mut outer = tx.savepoint().await.unwrap();
-    backend.place(&mut outer, 1).await.unwrap();
+    backend.place_order(&mut outer, 1).await.unwrap();
     let kept = outer.emit(&placed(1)).await.unwrap().unwrap();
     let mut inner = outer.savepoint().await.unwrap();
-    backend.place(&mut inner, 2).await.unwrap();
+    backend.place_order(&mut inner, 2).await.unwrap();
     let gone = inner.emit(&placed(2)).await.unwrap().unwrap();
     inner.rollback().await.unwrap();
     outer.release().await.unwrap();
@@ -65,13 +65,13 @@ pub async fn an_inner_rollback_keeps_the_outer_events<B: Backend>(backend: &B) {
     assert!(!backend.has_order(2).await && !has_event(backend, &gone).await);
 }
 
-/// What an inner savepoint keeps, the outer one may still take back.
+/// A rollback of the outer savepoint also undoes a released inner one.
 pub async fn an_outer_rollback_takes_the_inner_events<B: Backend>(backend: &B) {
     let mut tx = begin(backend).await;
     let first = tx.emit(&placed(1)).await.unwrap().unwrap();
     let mut outer = tx.savepoint().await.unwrap();
     let mut inner = outer.savepoint().await.unwrap();
-    backend.place(&mut inner, 2).await.unwrap();
+    backend.place_order(&mut inner, 2).await.unwrap();
     let gone = inner.emit(&placed(2)).await.unwrap().unwrap();
     inner.release().await.unwrap();
     drop(outer);
@@ -87,7 +87,7 @@ pub async fn a_savepoint_after_a_rollback_starts_anew<B: Backend>(backend: &B) {
     let mut ids = Vec::new();
     for order in 0..4 {
         let mut savepoint = tx.savepoint().await.unwrap();
-        backend.place(&mut savepoint, order).await.unwrap();
+        backend.place_order(&mut savepoint, order).await.unwrap();
         ids.push(savepoint.emit(&placed(order)).await.unwrap().unwrap());
         match order % 2 {
             0 => savepoint.rollback().await.unwrap(),

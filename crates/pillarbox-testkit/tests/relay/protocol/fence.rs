@@ -11,33 +11,36 @@ use pillarbox::{ErrorKind, Listeners, Outbox, Relay, RelaySettings, Verdict};
 use pillarbox_testkit::fake::{Call, Side};
 use pillarbox_testkit::{Backend, Hold, Need};
 
-use super::stage::{AGES, Actor, Ear, Owner, commit, event, event_with, lacks, neighbours, still};
+use super::fixture::{
+    AGES, ControlledRelay, Deliveries, Owner, commit, event, event_with, keys_of_one_shard, lacks,
+    still,
+};
 use crate::fixture::{free, keyed};
 use crate::telemetry::soon;
 
 /// H3: a verdict of a relay that was taken over from must change nothing, and nothing more of the
 /// shard is started after it. R4: the fence is a lock; the first refused settle drops the shard.
-pub(crate) async fn a_refused_settle_is_the_last_thing_done_in_a_shard<B: Backend>(backend: &B) {
-    let [one, two, _] = neighbours(backend).await;
-    let (mut ear, listeners) = Ear::new([1]);
-    // The second of the shard is in hand, and cannot start before the first is settled.
+pub(crate) async fn after_a_refused_settle_nothing_starts_in_the_shard<B: Backend>(backend: &B) {
+    let [one, two, _] = keys_of_one_shard(backend).await;
+    let (mut deliveries, listeners) = Deliveries::new([1]);
+    // The second of the shard is in memory, and cannot start before the first is settled.
     let alone =
         RelaySettings { workers: NonZeroU32::MIN, max_unsettled: NonZeroU32::MIN, ..still() };
     let ids = commit(backend, &Outbox::new(), [keyed(&one, 1), keyed(&two, 2)]).await;
-    let stale = Actor::enter(backend, listeners, |relay| relay.settings(alone)).await;
-    assert_eq!(ear.hears(1).await, [1]);
+    let stale = ControlledRelay::start(backend, listeners, |relay| relay.settings(alone)).await;
+    assert_eq!(deliveries.next(1).await, [1]);
 
-    let heir = Owner::overtake(backend, &stale.owner).await;
-    ear.answer(1, Ok(()));
+    let successor = Owner::overtake(backend, &stale.owner).await;
+    deliveries.answer(1, Ok(()));
     stale.is_fenced().await;
 
     // It needs no shard, and comes after the settle has been taken in.
     commit(backend, &stale.outbox, [free(3)]).await;
-    assert_eq!(ear.hears(1).await, [3]);
+    assert_eq!(deliveries.next(1).await, [3]);
     stale.leave().await;
-    assert!(ear.is_silent(), "the other event of the shard is the heir's");
+    assert!(deliveries.is_idle(), "the other event of the shard is the successor's");
     assert_eq!(event(backend, &ids[0]).await.status, Status::New);
-    assert_eq!(heir.settle(&heir.read().await, &Verdict::Done).await, 2);
+    assert_eq!(successor.settle(&successor.read().await, &Verdict::Done).await, 2);
 }
 
 /// H14: a settle is stuck behind a lock, and the lease of a healthy relay runs out. R14: the lease
@@ -50,12 +53,12 @@ pub(crate) async fn a_settle_that_waits_for_a_row_does_not_keep_the_lease_from_b
     if lacks(backend, Need::RowLocks) {
         return;
     }
-    let (mut ear, listeners) = Ear::new([1]);
-    let relay = Actor::enter(backend, listeners, |relay| relay).await;
+    let (mut deliveries, listeners) = Deliveries::new([1]);
+    let relay = ControlledRelay::start(backend, listeners, |relay| relay).await;
     let ids = commit(backend, &relay.outbox, [keyed("k", 1)]).await;
-    assert_eq!(ear.hears(1).await, [1]);
+    assert_eq!(deliveries.next(1).await, [1]);
     let lock = backend.hold(Hold::Event(event(backend, &ids[0]).await.seq)).await;
-    ear.answer(1, Ok(()));
+    deliveries.answer(1, Ok(()));
     backend.blocked(1).await;
 
     let store = backend.store();
@@ -71,7 +74,7 @@ pub(crate) async fn a_settle_that_waits_for_a_row_does_not_keep_the_lease_from_b
     relay.leave().await;
 }
 
-/// H13: who owns shards writes no claim, and who claims rows looks at no shard: both would deliver.
+/// H13: an owner of shards writes no claim, and a claimer reads no shard: both would deliver.
 /// R13: the tables say how they are claimed, and a relay that means otherwise does not start.
 pub(crate) async fn a_relay_refuses_tables_that_are_claimed_otherwise<B: Backend>(backend: &B) {
     let rows = DeliveryMode { claim: ClaimMode::Rows, order: Order::Key };
@@ -93,28 +96,32 @@ pub(crate) async fn a_relay_that_takes_its_shard_again_waits_for_its_own_old_del
     if backend.store().config().await.unwrap().shards.get() == 1 {
         return pillarbox_testkit::skip("there is one shard, and nobody else can hold another");
     }
-    let [one, two, _] = neighbours(backend).await;
-    // A relay that does not hold all shards looks at every poll whether it is still entered.
-    let _keeper = Owner::enter_for(backend, 1).await;
-    let (mut ear, listeners) = Ear::new([1]);
+    let [one, two, _] = keys_of_one_shard(backend).await;
+    // A relay that does not own all shards checks at every poll whether it is still a member.
+    let _keeper = Owner::join_for(backend, 1).await;
+    let (mut deliveries, listeners) = Deliveries::new([1]);
     let restless = RelaySettings { poll: Duration::from_millis(20), ..still() };
-    let relay = Actor::enter(backend, listeners, |relay| relay.settings(restless)).await;
+    let relay = ControlledRelay::start(backend, listeners, |relay| relay.settings(restless)).await;
     let ids = commit(backend, &relay.outbox, [keyed(&one, 1)]).await;
-    assert_eq!(ear.hears(1).await, [1]);
+    assert_eq!(deliveries.next(1).await, [1]);
 
     let mut renewal = relay.store.hold(Call::Renew, Side::Before);
     backend.expire(&relay.owner).await;
     renewal.reached().await;
-    Owner::enter(backend).await.leave().await;
+    Owner::join(backend).await.leave().await;
     renewal.release();
     soon(&relay.probe, |seen| matches!(seen, RelayEvent::LeaseLost { .. })).await;
     commit(backend, &relay.outbox, [keyed(&two, 2)]).await;
 
-    assert_eq!(ear.hears(1).await, [2], "the shard is held again, and the first is under way");
-    relay.catches_up(backend, &mut ear).await;
-    ear.answer(1, Ok(()));
-    assert_eq!(ear.hears(1).await, [1], "its verdict was of another epoch");
+    assert_eq!(
+        deliveries.next(1).await,
+        [2],
+        "the shard is held again, and the first is under way"
+    );
+    relay.catches_up(backend, &mut deliveries).await;
+    deliveries.answer(1, Ok(()));
+    assert_eq!(deliveries.next(1).await, [1], "its verdict was of another epoch");
     event_with(backend, &ids[0], Status::Done).await;
     relay.leave().await;
-    assert!(ear.is_silent());
+    assert!(deliveries.is_idle());
 }

@@ -3,17 +3,17 @@
 use pillarbox::Outbox;
 use pillarbox_testkit::{Backend, Connection};
 
-use super::stage::{Actor, Ear, commit};
+use super::fixture::{ControlledRelay, Deliveries, commit};
 use crate::fixture::keyed;
 
 /// H7: at REPEATABLE READ a writer's snapshot may be older than the commit before its own, and show
-/// nothing older of its key. R7: its event is delivered in its place all the same.
+/// nothing older of its key. R7: its event is delivered in its db all the same.
 async fn a_snapshot_of_the_past_lets_nothing_overtake<B: Backend>(
     backend: &B,
     look: impl AsyncFnOnce(&mut Connection<B>),
 ) {
-    let (mut ear, listeners) = Ear::new([]);
-    let relay = Actor::enter(backend, listeners, |relay| relay).await.at_rest().await;
+    let (mut deliveries, listeners) = Deliveries::new([]);
+    let relay = ControlledRelay::start(backend, listeners, |relay| relay).await.at_rest().await;
     let mut second = relay.outbox.begin(backend.pool()).await.unwrap();
     look(&mut second).await;
 
@@ -21,7 +21,7 @@ async fn a_snapshot_of_the_past_lets_nothing_overtake<B: Backend>(
     second.emit_envelope(keyed("k", 2)).await.unwrap();
     second.commit().await.unwrap();
 
-    assert_eq!(ear.hears(2).await, [1, 2]);
+    assert_eq!(deliveries.next(2).await, [1, 2]);
     relay.leave().await;
 }
 
@@ -50,7 +50,7 @@ mod postgres {
     use pillarbox_testkit::{Backend as _, PostgresBackend, run};
     use sqlx::PgConnection;
 
-    use super::super::stage::HOUR;
+    use super::super::fixture::HOUR;
     use crate::fixture::free;
 
     async fn look(tx: &mut PgConnection) {

@@ -23,7 +23,7 @@ pub async fn a_claim_goes_on_after_a_key<B: Backend>(backend: &B) {
     let middle = keys[keys.len() / 2].clone();
     let claimer = Claimer::new(backend).await;
 
-    let wish = Claim { shards: vec![shard], after: Some(middle.clone()), ..claimer.wish(1000) };
+    let wish = Claim { shards: vec![shard], after: Some(middle.clone()), ..claimer.request(1000) };
     let claimed = claimer.store.claim(&wish).await.unwrap();
 
     heads.retain(|row| row.key.as_ref() > Some(&middle));
@@ -37,7 +37,7 @@ pub async fn a_key_to_go_on_after_counts_in_the_first_shard_only<B: Backend>(bac
     let claimer = Claimer::new(backend).await;
     let (first, all) = (claimer.shards[0], read_all(backend).await);
 
-    let wish = Claim { after: Some("zzz".into()), ..claimer.wish(1000) };
+    let wish = Claim { after: Some("zzz".into()), ..claimer.request(1000) };
     let claimed = claimer.store.claim(&wish).await.unwrap();
 
     assert!(all.iter().any(|row| row.shard == first));
@@ -49,7 +49,7 @@ pub async fn a_key_to_go_on_after_counts_in_the_first_shard_only<B: Backend>(bac
 }
 
 /// Keys that always have more do not keep others from their turn.
-pub async fn every_key_gets_its_turn<B: Backend>(backend: &B) {
+pub async fn every_key_is_claimed_in_rotation<B: Backend>(backend: &B) {
     for _ in 0..6 {
         emit(backend, (0..30).map(|n| keyed(&format!("{n}")))).await;
     }
@@ -62,7 +62,7 @@ pub async fn every_key_gets_its_turn<B: Backend>(backend: &B) {
 
 /// Keys that always have more do not keep rows without a key from their turn, nor do these keep
 /// them.
-pub async fn rows_with_and_without_a_key_take_turns<B: Backend>(backend: &B) {
+pub async fn rows_with_and_without_a_key_alternate<B: Backend>(backend: &B) {
     for _ in 0..40 {
         emit(backend, (0..5).map(|n| keyed(&format!("{n}")))).await;
     }
@@ -76,7 +76,7 @@ pub async fn rows_with_and_without_a_key_take_turns<B: Backend>(backend: &B) {
 }
 
 /// A queue as long as one likes is passed by: the claim finds the heads behind it.
-pub async fn a_long_queue_of_a_blocked_key_is_passed_by<B: Backend>(backend: &B) {
+pub async fn a_long_queue_of_a_blocked_key_is_skipped<B: Backend>(backend: &B) {
     emit(backend, (0..2000).map(|_| keyed("a"))).await;
     let claimer = Claimer::new(backend).await;
     assert_eq!(claimer.claim().await.len(), 1);
@@ -88,7 +88,7 @@ pub async fn a_long_queue_of_a_blocked_key_is_passed_by<B: Backend>(backend: &B)
 /// Claims so often, deletes what it gets, and turns.
 async fn claims<B: Backend>(backend: &B, limit: u32, times: u32) -> Vec<Pending> {
     let claimer = Claimer::new(backend).await;
-    let mut wish = claimer.wish(limit);
+    let mut wish = claimer.request(limit);
     let mut claimed = Vec::new();
     for _ in 0..times {
         let rows = claimer.store.claim(&wish).await.unwrap();

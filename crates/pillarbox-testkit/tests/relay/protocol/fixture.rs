@@ -1,4 +1,4 @@
-//! What the walks have at hand: relays that move only when told to, and listeners that wait.
+//! Relays that act only when they are told to, and listeners that wait for their answer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -22,10 +22,10 @@ use crate::fixture::{free, keyed, next, wait_for};
 use crate::telemetry::soon;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-/// Longer than any walk.
+/// Longer than any test.
 pub(crate) const AGES: Duration = HOUR.saturating_mul(24);
 
-/// Nothing happens by itself: no poll, no sweep, no renewal, no maintenance.
+/// Settings without polls, sweeps, renewals and maintenance.
 pub(crate) fn still() -> RelaySettings {
     RelaySettings {
         lease: AGES,
@@ -43,41 +43,41 @@ pub(crate) fn count(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap()
 }
 
-/// Whether the backend lacks what a walk needs; it is noted as skipped then.
+/// Whether the backend lacks what a test needs; the test is then noted as skipped.
 pub(crate) fn lacks<B: Backend>(backend: &B, need: Need) -> bool {
     let reason = backend.lacks(need);
     reason.inspect(|reason| pillarbox_testkit::skip(reason)).is_some()
 }
 
-/// A relay on stage, and all that can be seen of it.
-pub(crate) struct Actor {
+/// A relay with its outbox, its events and its store.
+pub(crate) struct ControlledRelay {
     pub(crate) handle: RelayHandle,
     pub(crate) outbox: Outbox,
     pub(crate) probe: Probe,
-    /// Its own way to the store, where its calls are held.
+    /// The store of the relay, where its calls are held.
     pub(crate) store: FaultyStore,
     pub(crate) owner: OwnerId,
 }
 
-impl Actor {
-    /// Starts a relay that holds nothing back; `dress` gives it settings and a clock.
-    pub(crate) async fn enter<B: Backend>(
+impl ControlledRelay {
+    /// Starts a relay; `configure` gives it settings and a clock.
+    pub(crate) async fn start<B: Backend>(
         backend: &B,
         listeners: Listeners,
-        dress: impl FnOnce(Relay) -> Relay,
+        configure: impl FnOnce(Relay) -> Relay,
     ) -> Self {
-        Self::enter_on(FaultyStore::new(backend.store()), listeners, dress).await
+        Self::start_on(FaultyStore::new(backend.store()), listeners, configure).await
     }
 
-    /// The same on a store whose first calls are held or go wrong.
-    pub(crate) async fn enter_on(
+    /// Starts a relay on a store whose first calls are held or fail.
+    pub(crate) async fn start_on(
         store: FaultyStore,
         listeners: Listeners,
-        dress: impl FnOnce(Relay) -> Relay,
+        configure: impl FnOnce(Relay) -> Relay,
     ) -> Self {
         let probe = Probe::new();
         let relay = Relay::new(store.clone(), listeners).settings(still());
-        let relay = dress(relay).observer(probe.clone());
+        let relay = configure(relay).observer(probe.clone());
         let outbox = relay.outbox();
         let handle = relay.spawn().await.unwrap();
         let started = soon(&probe, |seen| matches!(seen, RelayEvent::Started { .. })).await;
@@ -85,13 +85,13 @@ impl Actor {
         Self { handle, outbox, probe, store, owner: owner.into_owned() }
     }
 
-    /// Waits until it holds shards: whoever enters now finds none.
+    /// Waits until it owns the shards.
     pub(crate) async fn with_shards(self) -> Self {
         soon(&self.probe, |seen| matches!(seen, RelayEvent::ShardsTaken { .. })).await;
         self
     }
 
-    /// Waits until the looks that it begins with are over: from now on it looks when it is woken.
+    /// Waits until its first reads are over. After that it reads only when it is woken.
     pub(crate) async fn at_rest(self) -> Self {
         let is_read = |seen: &RelayEvent<'_>| matches!(seen, RelayEvent::Read { .. });
         for _ in 0..3 {
@@ -105,17 +105,16 @@ impl Actor {
         self
     }
 
-    /// Waits until a verdict of its came too late.
+    /// Waits until one of its verdicts is fenced.
     pub(crate) async fn is_fenced(&self) {
         soon(&self.probe, |seen| matches!(seen, RelayEvent::Fenced { .. })).await;
     }
 
-    /// Waits until it has taken in what its store answered so far: events that need no read of the
-    /// table go through it one after the other, from their start to their settle.
-    pub(crate) async fn catches_up<B: Backend>(&self, backend: &B, ear: &mut Ear) {
+    /// Waits until it has processed the answers of its store so far, by two events that need no read.
+    pub(crate) async fn catches_up<B: Backend>(&self, backend: &B, deliveries: &mut Deliveries) {
         for number in [101, 102] {
             let id = commit(backend, &self.outbox, [free(number)]).await.remove(0);
-            assert_eq!(ear.hears(1).await, [number], "nothing else may start meanwhile");
+            assert_eq!(deliveries.next(1).await, [number], "nothing else may start meanwhile");
             event_with(backend, &id, Status::Done).await;
         }
     }
@@ -127,13 +126,13 @@ impl Actor {
 
 type Answers = HashMap<i64, oneshot::Receiver<Result<(), Failure>>>;
 
-/// A listener that says what it was called with, and answers when it is told to.
-pub(crate) struct Ear {
+/// The deliveries of a listener that answers when it is told to.
+pub(crate) struct Deliveries {
     starts: mpsc::UnboundedReceiver<i64>,
     answers: HashMap<i64, oneshot::Sender<Result<(), Failure>>>,
 }
 
-impl Ear {
+impl Deliveries {
     /// The first delivery of each of these events waits for its answer; others are fine at once.
     pub(crate) fn new(waiting: impl IntoIterator<Item = i64>) -> (Self, Listeners) {
         let (started, starts) = mpsc::unbounded_channel();
@@ -158,13 +157,13 @@ impl Ear {
         (Self { starts, answers }, listeners)
     }
 
-    /// The next events that it is called with.
-    pub(crate) async fn hears(&mut self, count: usize) -> Vec<i64> {
+    /// The numbers of the next deliveries.
+    pub(crate) async fn next(&mut self, count: usize) -> Vec<i64> {
         next(&mut self.starts, count).await
     }
 
-    /// Whether it was not called since.
-    pub(crate) fn is_silent(&mut self) -> bool {
+    /// Whether nothing was delivered since.
+    pub(crate) fn is_idle(&mut self) -> bool {
         self.starts.try_recv().is_err()
     }
 
@@ -205,58 +204,57 @@ pub(crate) async fn event_with<B: Backend>(
     found.await
 }
 
-/// An owner by hand.
+/// An owner of shards that the test controls.
 pub(crate) struct Owner {
     store: Arc<dyn Store>,
     id: OwnerId,
-    holdings: Vec<OwnedShard>,
+    shards: Vec<OwnedShard>,
 }
 
 impl Owner {
-    /// Enters and takes every shard that is free or whose owner has lapsed.
-    pub(crate) async fn enter<B: Backend>(backend: &B) -> Self {
-        Self::enter_for(backend, u16::MAX).await
+    /// Joins and acquires every shard that is free or whose owner has lapsed.
+    pub(crate) async fn join<B: Backend>(backend: &B) -> Self {
+        Self::join_for(backend, u16::MAX).await
     }
 
-    /// Enters and takes the shards of an owner whose lease it lets lapse, if need be again after a
-    /// renewal that came in between.
+    /// Joins, lets the lease of an owner lapse and acquires its shards; again if it renewed in between.
     pub(crate) async fn overtake<B: Backend>(backend: &B, owner: &OwnerId) -> Self {
         let (store, id) = (backend.store(), OwnerId::generate());
         let lease = Lease { owner: id.clone(), length: AGES, wants: 0 };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
         let take = AcquireShards { owner: id.clone(), most: u16::MAX, held: vec![] };
-        let holdings = wait_for(async || {
+        let shards = wait_for(async || {
             backend.expire(owner).await;
-            let holdings = store.acquire_shards(&take).await.unwrap();
-            (!holdings.is_empty()).then_some(holdings)
+            let shards = store.acquire_shards(&take).await.unwrap();
+            (!shards.is_empty()).then_some(shards)
         })
         .await;
-        Self { store, id, holdings }
+        Self { store, id, shards }
     }
 
-    /// Enters and takes so many at most. It wants no more: nobody makes room for it.
-    pub(crate) async fn enter_for<B: Backend>(backend: &B, most: u16) -> Self {
+    /// Joins and acquires at most this many shards. It wants none, so no owner releases any for it.
+    pub(crate) async fn join_for<B: Backend>(backend: &B, most: u16) -> Self {
         let (store, id) = (backend.store(), OwnerId::generate());
         let lease = Lease { owner: id.clone(), length: AGES, wants: 0 };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
         let take = AcquireShards { owner: id.clone(), most, held: vec![] };
-        let holdings = store.acquire_shards(&take).await.unwrap();
-        assert!(!holdings.is_empty(), "there is something to take");
-        Self { store, id, holdings }
+        let shards = store.acquire_shards(&take).await.unwrap();
+        assert!(!shards.is_empty(), "there is something to take");
+        Self { store, id, shards }
     }
 
-    /// Everything that is pending in its shards.
+    /// All pending rows of its shards.
     pub(crate) async fn read(&self) -> Vec<Pending> {
         let from_head = |it: &OwnedShard| ShardRead { shard: it.shard, floor: Seq::START };
-        let shards = self.holdings.iter().map(from_head).collect();
+        let shards = self.shards.iter().map(from_head).collect();
         self.store.read(&Read { shards, limit: 1000, budget: Budget::unlimited() }).await.unwrap()
     }
 
-    /// Writes the same verdict on all of these, and says how many it was written on.
+    /// Writes the same verdict on all of these rows; returns how many were written.
     pub(crate) async fn settle(&self, rows: &[Pending], verdict: &Verdict) -> usize {
         let settlement = |row: &Pending| Settlement {
             shard: row.shard,
-            epoch: self.holdings.iter().find(|it| it.shard == row.shard).unwrap().epoch,
+            epoch: self.shards.iter().find(|it| it.shard == row.shard).unwrap().epoch,
             seq: row.seq,
             token: row.token,
             verdict: verdict.clone(),
@@ -272,12 +270,11 @@ impl Owner {
     }
 }
 
-/// Three keys that share a shard, the last one possible, whatever the store hashes them with.
-/// Leaves nothing behind.
-pub(crate) async fn neighbours<B: Backend>(backend: &B) -> [String; 3] {
+/// Three keys of one shard, whatever the hash of the store. Leaves no rows behind.
+pub(crate) async fn keys_of_one_shard<B: Backend>(backend: &B) -> [String; 3] {
     let events = (0..300).map(|number| keyed(&format!("n{number}"), number));
     commit(backend, &Outbox::new(), events).await;
-    let owner = Owner::enter(backend).await;
+    let owner = Owner::join(backend).await;
     let rows = owner.read().await;
     assert_eq!(owner.settle(&rows, &Verdict::Delete).await, rows.len());
     owner.leave().await;

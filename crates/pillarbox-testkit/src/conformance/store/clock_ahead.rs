@@ -21,12 +21,12 @@ const AHEAD: Duration = Duration::from_secs(3 * 86_400);
 pub async fn shards_are_taken_over<B: Backend>(backend: &B) {
     let gone = Owner::of_all(backend).await;
     backend.clock_was_ahead(AHEAD).await;
-    let mut heir = Owner::joined(backend).await;
+    let mut successor = Owner::joined(backend).await;
 
-    let taken = heir.take(u16::MAX).await;
+    let taken = successor.acquire(u16::MAX).await;
 
-    assert_eq!(shards_of(&taken), shards_of(&gone.holdings));
-    assert!(taken.iter().all(|holding| holding.origin == ShardOrigin::Lapsed));
+    assert_eq!(shards_of(&taken), shards_of(&gone.owned));
+    assert!(taken.iter().all(|shard| shard.origin == ShardOrigin::Lapsed));
     assert_eq!(gone.renew().await, Renewal::Lost);
 }
 
@@ -54,7 +54,7 @@ pub async fn the_mode_can_be_changed<B: Backend>(backend: &B) {
 }
 
 /// An owner that lives on renews, and is alive again.
-pub async fn a_renewal_makes_the_lease_sound<B: Backend>(backend: &B) {
+pub async fn a_renewal_corrects_the_lease<B: Backend>(backend: &B) {
     let owner = Owner::of_all(backend).await;
     let mut other = Owner::joined(backend).await;
     backend.clock_was_ahead(AHEAD).await;
@@ -62,7 +62,7 @@ pub async fn a_renewal_makes_the_lease_sound<B: Backend>(backend: &B) {
     assert_eq!(owner.renew().await, Renewal::Kept);
     assert_eq!(other.renew().await, Renewal::Kept);
 
-    assert!(other.take(u16::MAX).await.is_empty());
+    assert!(other.acquire(u16::MAX).await.is_empty());
     assert_eq!(backend.store().stats().await.unwrap().owners, 2);
 }
 
@@ -72,7 +72,7 @@ pub async fn a_small_step_back_changes_nothing<B: Backend>(backend: &B) {
     backend.clock_was_ahead(LEASE - Duration::from_secs(60)).await;
     let mut other = Owner::joined(backend).await;
 
-    assert!(other.take(u16::MAX).await.is_empty());
+    assert!(other.acquire(u16::MAX).await.is_empty());
 
     assert_eq!(owner.renew().await, Renewal::Kept);
 }
@@ -85,17 +85,17 @@ pub async fn claimed_rows_are_due_after_the_takeover<B: Backend>(backend: &B) {
     let gone = Owner::of_all(backend).await;
     assert_eq!(claim(&gone).await.len(), 1);
     backend.clock_was_ahead(AHEAD).await;
-    let mut heir = Owner::joined(backend).await;
+    let mut successor = Owner::joined(backend).await;
 
-    heir.take(u16::MAX).await;
+    successor.acquire(u16::MAX).await;
 
-    let rows = claim(&heir).await;
+    let rows = claim(&successor).await;
     assert_eq!(rows.iter().map(id_of).collect::<Vec<_>>(), [&id]);
     assert!(rows[0].lapsed);
 }
 
 /// A row that somebody has locked keeps its lease, and nobody waits for it.
-pub async fn a_locked_row_does_not_hold_the_takeover_up<B: Backend>(backend: &B) {
+pub async fn a_locked_row_does_not_delay_the_takeover<B: Backend>(backend: &B) {
     if lacks(backend, Need::RowLocks) {
         return;
     }
@@ -108,28 +108,28 @@ pub async fn a_locked_row_does_not_hold_the_takeover_up<B: Backend>(backend: &B)
     let rows = claim(&gone).await;
     assert_eq!(rows.len(), 2);
     backend.clock_was_ahead(AHEAD).await;
-    let mut heir = Owner::joined(backend).await;
+    let mut successor = Owner::joined(backend).await;
     let lock = backend.hold(Hold::Event(find(&rows, &ids[0]).unwrap().seq)).await;
 
-    match select(pin!(heir.take(u16::MAX)), pin!(backend.blocked(1))).await {
-        Either::Left((taken, _)) => assert_eq!(shards_of(&taken), shards_of(&gone.holdings)),
+    match select(pin!(successor.acquire(u16::MAX)), pin!(backend.blocked(1))).await {
+        Either::Left((taken, _)) => assert_eq!(shards_of(&taken), shards_of(&gone.owned)),
         Either::Right(_) => panic!("the takeover waits for a row that it could pass"),
     }
 
     lock.commit().await;
-    assert_eq!(claim(&heir).await.iter().map(id_of).collect::<Vec<_>>(), [&ids[1]]);
+    assert_eq!(claim(&successor).await.iter().map(id_of).collect::<Vec<_>>(), [&ids[1]]);
 }
 
 /// Rows that were born under such a lease are read as lapsed by the new owner of their shard.
-pub async fn hot_rows_are_due_after_the_takeover<B: Backend>(backend: &B) {
+pub async fn rows_born_leased_are_due_after_the_takeover<B: Backend>(backend: &B) {
     let gone = Owner::of_all(backend).await;
     let id = write_hot(backend, &gone).await;
     backend.clock_was_ahead(AHEAD).await;
-    let mut heir = Owner::joined(backend).await;
+    let mut successor = Owner::joined(backend).await;
 
-    heir.take(u16::MAX).await;
+    successor.acquire(u16::MAX).await;
 
-    let rows = heir.read().await;
+    let rows = successor.read().await;
     let row = find(&rows, &id).unwrap();
     assert!(row.lapsed, "{row:?}");
     assert_eq!(backend.store().reclaim(&[row.into()]).await.unwrap(), 1);
@@ -143,7 +143,7 @@ pub async fn rows_of_the_living_stay_leased<B: Backend>(backend: &B) {
     let mut living = Owner::joined(backend).await;
     assert_eq!(claim(&living).await.len(), 1);
 
-    living.take(u16::MAX).await;
+    living.acquire(u16::MAX).await;
 
     let rows = living.read().await;
     assert!(!find(&rows, &id).unwrap().due_in.is_zero());

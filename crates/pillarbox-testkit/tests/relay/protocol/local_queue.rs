@@ -9,7 +9,7 @@ use pillarbox::{Envelope, EventId, Failure, Hook, RelaySettings, Token};
 use pillarbox_testkit::Backend;
 use pillarbox_testkit::fake::ManualClock;
 
-use super::stage::{Actor, Ear, HOUR, commit, count, event, event_with, still};
+use super::fixture::{ControlledRelay, Deliveries, HOUR, commit, count, event, event_with, still};
 use crate::fixture::{free, wait_for};
 use crate::telemetry::soon;
 
@@ -28,52 +28,52 @@ fn brief() -> RelaySettings {
 pub(crate) async fn a_lapsed_row_is_delivered_only_after_it_was_taken_by_a_write<B: Backend>(
     backend: &B,
 ) {
-    let (mut owners_ear, listeners) = Ear::new([1]);
-    let owner = Actor::enter(backend, listeners, |relay| relay).await.with_shards().await;
-    let (mut writers_ear, listeners) = Ear::new([1]);
-    let writer = Actor::enter(backend, listeners, |relay| relay.settings(brief())).await;
+    let (mut owners_deliveries, listeners) = Deliveries::new([1]);
+    let owner = ControlledRelay::start(backend, listeners, |relay| relay).await.with_shards().await;
+    let (mut writers_deliveries, listeners) = Deliveries::new([1]);
+    let writer = ControlledRelay::start(backend, listeners, |relay| relay.settings(brief())).await;
     let ids = commit(backend, &writer.outbox, [free(1)]).await;
-    assert_eq!(writers_ear.hears(1).await, [1]);
+    assert_eq!(writers_deliveries.next(1).await, [1]);
 
     backend.age(&ids[0], HOUR * 2).await;
     owner.handle.wake();
-    assert_eq!(owners_ear.hears(1).await, [1]);
-    writers_ear.answer(1, Err(Failure::dead("too late")));
+    assert_eq!(owners_deliveries.next(1).await, [1]);
+    writers_deliveries.answer(1, Err(Failure::dead("too late")));
     writer.is_fenced().await;
 
     let stored = event(backend, &ids[0]).await;
     assert_eq!((stored.status, stored.token), (Status::New, Token(2)));
-    owners_ear.answer(1, Ok(()));
+    owners_deliveries.answer(1, Ok(()));
     let stored = event_with(backend, &ids[0], Status::Done).await;
     assert_eq!((stored.attempts, stored.last_error), (0, None));
     writer.leave().await;
     owner.leave().await;
 }
 
-/// H8: an event waits in the lane until its row's lease is nearly over, and would still be in
+/// H8: an event waits in the queue until its row's lease is nearly over, and would still be in
 /// delivery when another takes the row. R8: it starts only while the lease lasts for a whole
 /// delivery.
 pub(crate) async fn a_row_whose_lease_is_too_short_for_a_delivery_is_given_back<B: Backend>(
     backend: &B,
 ) {
-    let (mut ear, listeners) = Ear::new([1]);
+    let (mut deliveries, listeners) = Deliveries::new([1]);
     let (clock, alone) = (ManualClock::new(), RelaySettings { workers: count(1), ..brief() });
-    let dress = |relay: pillarbox::Relay| relay.settings(alone).clock(clock.clone());
-    let relay = Actor::enter(backend, listeners, dress).await.with_shards().await;
+    let configure = |relay: pillarbox::Relay| relay.settings(alone).clock(clock.clone());
+    let relay = ControlledRelay::start(backend, listeners, configure).await.with_shards().await;
     commit(backend, &relay.outbox, [free(1)]).await;
-    assert_eq!(ear.hears(1).await, [1]);
+    assert_eq!(deliveries.next(1).await, [1]);
     let waiting = commit(backend, &relay.outbox, [free(2)]).await;
 
     clock.advance(LONG);
-    ear.answer(1, Ok(()));
+    deliveries.answer(1, Ok(()));
     soon(&relay.probe, |seen| matches!(seen, RelayEvent::NotStarted { .. })).await;
 
     given_back(backend, &waiting[0]).await;
     relay.handle.wake();
-    assert_eq!(ear.hears(1).await, [2], "an ordinary row, under the lease of its shard");
+    assert_eq!(deliveries.next(1).await, [2], "an ordinary row, under the lease of its shard");
     event_with(backend, &waiting[0], Status::Done).await;
     relay.leave().await;
-    assert!(ear.is_silent());
+    assert!(deliveries.is_idle());
 }
 
 /// H8: a business transaction that commits after its rows' lease was used up; its process would
@@ -81,12 +81,12 @@ pub(crate) async fn a_row_whose_lease_is_too_short_for_a_delivery_is_given_back<
 pub(crate) async fn a_commit_that_outlasts_its_rows_lease_is_left_to_the_owner<B: Backend>(
     backend: &B,
 ) {
-    let (mut owners_ear, listeners) = Ear::new([]);
-    let owner = Actor::enter(backend, listeners, |relay| relay).await.with_shards().await;
-    let (mut writers_ear, listeners) = Ear::new([]);
+    let (mut owners_deliveries, listeners) = Deliveries::new([]);
+    let owner = ControlledRelay::start(backend, listeners, |relay| relay).await.with_shards().await;
+    let (mut writers_deliveries, listeners) = Deliveries::new([]);
     let clock = ManualClock::new();
-    let dress = |relay: pillarbox::Relay| relay.settings(brief()).clock(clock.clone());
-    let writer = Actor::enter(backend, listeners, dress).await;
+    let configure = |relay: pillarbox::Relay| relay.settings(brief()).clock(clock.clone());
+    let writer = ControlledRelay::start(backend, listeners, configure).await;
 
     let slow = writer.outbox.clone().hook(Passing(clock));
     let ids = commit(backend, &slow, [free(1)]).await;
@@ -94,34 +94,34 @@ pub(crate) async fn a_commit_that_outlasts_its_rows_lease_is_left_to_the_owner<B
     soon(&writer.probe, |seen| matches!(seen, RelayEvent::NotStarted { .. })).await;
     given_back(backend, &ids[0]).await;
     owner.handle.wake();
-    assert_eq!(owners_ear.hears(1).await, [1]);
+    assert_eq!(owners_deliveries.next(1).await, [1]);
     event_with(backend, &ids[0], Status::Done).await;
     writer.leave().await;
     owner.leave().await;
-    assert!(writers_ear.is_silent() && owners_ear.is_silent());
+    assert!(writers_deliveries.is_idle() && owners_deliveries.is_idle());
 }
 
-/// R8: a stop gives back what waits in the lane: its next relay need not wait for the lease's end.
-pub(crate) async fn what_waits_in_the_lane_is_given_back_at_a_stop<B: Backend>(backend: &B) {
-    let (mut ear, listeners) = Ear::new([1]);
+/// R8: a stop gives queued events back: the next relay need not wait for the end of the lease.
+pub(crate) async fn queued_events_are_given_back_at_a_stop<B: Backend>(backend: &B) {
+    let (mut deliveries, listeners) = Deliveries::new([1]);
     // Deliveries start for a moment only, and may take their time.
     let drain = still().delivery_timeout + Duration::from_millis(100);
     let alone = RelaySettings { workers: count(1), drain, ..still() };
-    let relay = Actor::enter(backend, listeners, |relay| relay.settings(alone)).await;
+    let relay = ControlledRelay::start(backend, listeners, |relay| relay.settings(alone)).await;
     commit(backend, &relay.outbox, [free(1)]).await;
-    assert_eq!(ear.hears(1).await, [1]);
+    assert_eq!(deliveries.next(1).await, [1]);
     let waiting = commit(backend, &relay.outbox, [free(2)]).await;
 
     let leaving = tokio::spawn(relay.leave());
     given_back(backend, &waiting[0]).await;
-    ear.answer(1, Ok(()));
+    deliveries.answer(1, Ok(()));
     leaving.await.unwrap();
 
-    assert!(ear.is_silent());
-    let (mut ear, listeners) = Ear::new([]);
-    let heir = Actor::enter(backend, listeners, |relay| relay).await;
-    assert_eq!(ear.hears(1).await, [2]);
-    heir.leave().await;
+    assert!(deliveries.is_idle());
+    let (mut deliveries, listeners) = Deliveries::new([]);
+    let successor = ControlledRelay::start(backend, listeners, |relay| relay).await;
+    assert_eq!(deliveries.next(1).await, [2]);
+    successor.leave().await;
 }
 
 /// Waits until a row is no longer its writer's.

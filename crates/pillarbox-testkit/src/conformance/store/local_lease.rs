@@ -1,4 +1,4 @@
-//! Hot rows: born under their writer's lease, and taken from it by a write only.
+//! Rows that are inserted under a lease of their writer, and leave it only by a write.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::conformance::owner::{
     HOUR, Owner, free, id_of, keyed, promote_all, read_all, row, status,
 };
 
-/// The places of hot rows come back, in the order of their events; what waits has none.
-pub async fn places_are_given_of_what_goes_hot<B: Backend>(backend: &B) {
+/// An insert returns the `seq` of leased rows in the order of their events; a delayed row has none.
+pub async fn an_insert_returns_the_positions_of_leased_rows<B: Backend>(backend: &B) {
     let delayed = free().deliver_after(HOUR);
     let events = [free(), keyed("a"), free(), delayed, free()];
 
@@ -29,8 +29,8 @@ pub async fn places_are_given_of_what_goes_hot<B: Backend>(backend: &B) {
     assert_eq!(places, [place(first), None, place(third), None, place(fifth)]);
 }
 
-/// A thousand of them in one call have their places too.
-pub async fn a_crowd_goes_hot_in_its_order<B: Backend>(backend: &B) {
+/// The same holds for a thousand in one call.
+pub async fn many_leased_rows_keep_their_order<B: Backend>(backend: &B) {
     let events: Vec<Envelope> = (0..1200).map(|_| free()).collect();
 
     let places = write(backend, &events, &OwnerId::generate()).await;
@@ -48,7 +48,7 @@ pub async fn a_crowd_goes_hot_in_its_order<B: Backend>(backend: &B) {
 pub async fn an_event_with_a_key_knows_whether_it_is_next<B: Backend>(backend: &B) {
     let owner = OwnerId::generate();
     let hot = LocalLease { owner: &owner, length: HOUR, keyed: true };
-    let first = write_hot(backend, &[keyed("a"), free(), keyed("b"), keyed("b")], hot).await;
+    let first = write_leased(backend, &[keyed("a"), free(), keyed("b"), keyed("b")], hot).await;
     assert!(first[1].is_some_and(|place| place.is_next));
     let Some(place) = first[0] else {
         assert_eq!([first[2], first[3]], [None, None], "all of them, or none");
@@ -57,7 +57,7 @@ pub async fn an_event_with_a_key_knows_whether_it_is_next<B: Backend>(backend: &
     assert!(place.is_next && first[2].is_some_and(|place| place.is_next));
 
     let delayed = keyed("c").deliver_after(HOUR);
-    let second = write_hot(backend, &[keyed("a"), keyed("d"), delayed], hot).await;
+    let second = write_leased(backend, &[keyed("a"), keyed("d"), delayed], hot).await;
     let is_next = |place: Option<Place>| place.map(|place| place.is_next);
     assert_eq!(
         second.into_iter().map(is_next).collect::<Vec<_>>(),
@@ -67,36 +67,36 @@ pub async fn an_event_with_a_key_knows_whether_it_is_next<B: Backend>(backend: &
     let rows = read_all(backend).await;
     let found = rows.iter().find(|row| row.seq == place.seq).unwrap();
     assert_eq!((found.token, found.due_in), (Token(0), Duration::ZERO), "no lease is on it");
-    let third = write_hot(backend, &[keyed("c")], hot).await;
+    let third = write_leased(backend, &[keyed("c")], hot).await;
     assert_eq!(is_next(third[0]), Some(false), "behind one that waits for its time");
 }
 
-/// What is done, given up or taken back is before nobody; what is held is.
-pub async fn only_what_is_pending_or_held_is_before_another<B: Backend>(backend: &B) {
+/// Final and rolled back events precede no other; held ones do.
+pub async fn only_pending_and_held_events_precede_another<B: Backend>(backend: &B) {
     let (owner, relay) = (OwnerId::generate(), Owner::of_all(backend).await);
     let hot = LocalLease { owner: &owner, length: HOUR, keyed: true };
     let events = ["done", "dead", "held"].map(keyed);
-    if write_hot(backend, &events, hot).await[0].is_none() {
+    if write_leased(backend, &events, hot).await[0].is_none() {
         return;
     }
     let error = || pillarbox::ErrorText::new("no");
-    relay.judge_id(events[0].event_id(), Verdict::Done).await;
-    relay.judge_id(events[1].event_id(), Verdict::Dead { error: error() }).await;
-    relay.judge_id(events[2].event_id(), Verdict::Held { error: error() }).await;
+    relay.settle_event(events[0].event_id(), Verdict::Done).await;
+    relay.settle_event(events[1].event_id(), Verdict::Dead { error: error() }).await;
+    relay.settle_event(events[2].event_id(), Verdict::Held { error: error() }).await;
     let mut undone = backend.pool().begin().await.unwrap();
     let insert =
         Insert { tables: &Tables::default(), envelopes: &[keyed("undone")], locks: &[], hot: None };
     undone.insert(&insert).await.unwrap();
     undone.rollback().await.unwrap();
 
-    let places = write_hot(backend, &["done", "dead", "held", "undone"].map(keyed), hot).await;
+    let places = write_leased(backend, &["done", "dead", "held", "undone"].map(keyed), hot).await;
 
     let is_next = places.into_iter().map(|place| place.unwrap().is_next).collect::<Vec<_>>();
     assert_eq!(is_next, [true, true, false, true]);
 }
 
-/// A hot row is not due before its lease has run out, and has the token that it was born with.
-pub async fn a_hot_row_is_not_due_while_its_lease_lasts<B: Backend>(backend: &B) {
+/// A leased row is not due before its lease has run out, and keeps the token of its insert.
+pub async fn a_row_born_leased_is_not_due_during_its_lease<B: Backend>(backend: &B) {
     let (event, keyed) = (free(), keyed("a"));
     write(backend, &[event.clone(), keyed.clone()], &OwnerId::generate()).await;
 
@@ -109,8 +109,8 @@ pub async fn a_hot_row_is_not_due_while_its_lease_lasts<B: Backend>(backend: &B)
     assert_eq!((cold.due_in, cold.lapsed, cold.token), (Duration::ZERO, false, Token(0)));
 }
 
-/// A hot row whose lease has run out is due, and says that it must be reclaimed.
-pub async fn a_lapsed_hot_row_says_so<B: Backend>(backend: &B) {
+/// A leased row whose lease has run out is due, and is marked to be reclaimed.
+pub async fn a_lapsed_birth_lease_is_marked_lapsed<B: Backend>(backend: &B) {
     let (id, _) = write_one(backend, &OwnerId::generate()).await;
 
     backend.age(&id, HOUR * 2).await;
@@ -121,13 +121,13 @@ pub async fn a_lapsed_hot_row_says_so<B: Backend>(backend: &B) {
 }
 
 /// The writer's verdict is fenced by its lease alone: it needs no shard.
-pub async fn the_writer_settles_a_hot_row<B: Backend>(backend: &B) {
+pub async fn the_writer_settles_its_leased_row<B: Backend>(backend: &B) {
     let mut writer = Claimer::new(backend).await;
     writer.id = OwnerId::generate();
     let (id, _) = write_one(backend, &writer.id).await;
 
     let found = only(backend).await;
-    assert_eq!(writer.judge(&found, Verdict::Done).await, [found.seq]);
+    assert_eq!(writer.settle_one(&found, Verdict::Done).await, [found.seq]);
 
     assert_eq!(status(backend, &id).await, Some(Status::Done));
 }
@@ -144,9 +144,9 @@ pub async fn a_reclaimed_row_is_no_longer_its_writers<B: Backend>(backend: &B) {
 
     let found = only(backend).await;
     assert_eq!((found.token, found.lapsed), (Token(2), false));
-    assert!(writer.judge(&late, Verdict::Done).await.is_empty());
+    assert!(writer.settle_one(&late, Verdict::Done).await.is_empty());
     assert_eq!(status(backend, &id).await, Some(Status::New));
-    Owner::of_all(backend).await.judge_id(&id, Verdict::Done).await;
+    Owner::of_all(backend).await.settle_event(&id, Verdict::Done).await;
     assert_eq!(status(backend, &id).await, Some(Status::Done));
 }
 
@@ -164,15 +164,15 @@ pub async fn only_a_lapsed_lease_is_reclaimed<B: Backend>(backend: &B) {
     assert_eq!(store.reclaim(&[lease]).await.unwrap(), 0, "its token has moved on");
 }
 
-/// A row that failed hot is an ordinary one from then on.
-pub async fn a_hot_row_that_failed_is_an_ordinary_one<B: Backend>(backend: &B) {
+/// A row that failed under its writer's lease has no lease from then on.
+pub async fn a_failed_row_loses_its_birth_lease<B: Backend>(backend: &B) {
     let writer = Claimer::new(backend).await;
     let (id, _) = write_one(backend, &writer.id).await;
     let found = only(backend).await;
 
     let error = pillarbox::ErrorText::new("closed");
     let delay = Duration::ZERO;
-    assert_eq!(writer.judge(&found, Verdict::Retry { delay, error }).await.len(), 1);
+    assert_eq!(writer.settle_one(&found, Verdict::Retry { delay, error }).await.len(), 1);
 
     assert_eq!(status(backend, &id).await, Some(Status::Waiting));
     promote_all(backend).await;
@@ -193,10 +193,10 @@ async fn write<B: Backend>(
     envelopes: &[Envelope],
     owner: &OwnerId,
 ) -> Vec<Option<Place>> {
-    write_hot(backend, envelopes, LocalLease { owner, length: HOUR, keyed: false }).await
+    write_leased(backend, envelopes, LocalLease { owner, length: HOUR, keyed: false }).await
 }
 
-async fn write_hot<B: Backend>(
+async fn write_leased<B: Backend>(
     backend: &B,
     envelopes: &[Envelope],
     hot: LocalLease<'_>,
