@@ -109,18 +109,24 @@ fn shard_runs() -> Vec<Run> {
         breaks(MODEL, "reads above the cursor without checking for predecessors", "order", || {
             explore(&relays(3, Rules { probe: false, ..Rules::KEPT }, NOTHING))
         }),
-        breaks(MODEL, "reads take in rows that were settled meanwhile", "no unexplained duplicate", || {
-            explore(&relays(2, Rules { generations: false, ..Rules::KEPT }, NOTHING))
-        }),
+        breaks(
+            MODEL,
+            "reads take in rows that were settled meanwhile",
+            "no unexplained duplicate",
+            || explore(&relays(2, Rules { generations: false, ..Rules::KEPT }, NOTHING)),
+        ),
         breaks(MODEL, "the fence checks without locking", "fence", || {
             explore(&relays(2, Rules { fence: Fence::Looks, ..Rules::KEPT }, ONE_LAPSE))
         }),
         breaks(MODEL, "no fence", "fence", || {
             explore(&relays(2, Rules { fence: Fence::Missing, ..Rules::KEPT }, ONE_LAPSE))
         }),
-        breaks(MODEL, "deliveries start after the lease has expired", "no unexplained duplicate", || {
-            explore(&relays(2, Rules { deadline: false, ..Rules::KEPT }, ONE_LAPSE))
-        }),
+        breaks(
+            MODEL,
+            "deliveries start after the lease has expired",
+            "no unexplained duplicate",
+            || explore(&relays(2, Rules { deadline: false, ..Rules::KEPT }, ONE_LAPSE)),
+        ),
         breaks(MODEL, "events are settled before delivery", "no loss", || {
             explore(&relays(2, Rules { delivers_first: false, ..Rules::KEPT }, NOTHING))
         }),
@@ -133,9 +139,12 @@ fn shard_runs() -> Vec<Run> {
                 explore(&relays(2, Rules { takeover: false, ..Rules::KEPT }, chances))
             },
         },
-        breaks(MODEL, "a shard move that does not wait for deliveries", "no unexplained duplicate", || {
-            explore(&relays(2, Rules { drain: false, ..Rules::KEPT }, ONE_MOVE))
-        }),
+        breaks(
+            MODEL,
+            "a shard move that does not wait for deliveries",
+            "no unexplained duplicate",
+            || explore(&relays(2, Rules { drain: false, ..Rules::KEPT }, ONE_MOVE)),
+        ),
     ]
 }
 
@@ -189,9 +198,12 @@ fn row_runs() -> Vec<Run> {
         breaks(MODEL, "settles without a token", "fence", || {
             explore(&claims(Rules { fence: false, ..Rules::KEPT }))
         }),
-        breaks(MODEL, "deliveries start after the lease has expired", "no unexplained duplicate", || {
-            explore(&claims(Rules { deadline: false, ..Rules::KEPT }))
-        }),
+        breaks(
+            MODEL,
+            "deliveries start after the lease has expired",
+            "no unexplained duplicate",
+            || explore(&claims(Rules { deadline: false, ..Rules::KEPT })),
+        ),
         breaks(MODEL, "events are settled before delivery", "no loss", || {
             explore(&claims(Rules { delivers_first: false, ..Rules::KEPT }))
         }),

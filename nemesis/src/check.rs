@@ -32,7 +32,7 @@ pub struct Report {
     /// Leases lost, ordered or not: a machine under load pauses relays, too.
     pub lapses: usize,
     /// Events that went from memory to delivery.
-    pub hot: u64,
+    pub from_local_queue: u64,
     /// Events that did not come as they were emitted.
     pub damaged: usize,
     /// Events that came before they were due.
@@ -171,7 +171,7 @@ impl<'a> Check<'a> {
                 *self.lapses.entry(line.incarnation).or_default() += 1;
             }
             Entry::Abandoned { .. } => *self.lapses.entry(line.incarnation).or_default() += 1,
-            Entry::FromLocalQueue { events } => self.report.hot += events,
+            Entry::FromLocalQueue { events } => self.report.from_local_queue += events,
             Entry::Fault { .. } => drop(self.stood_still.insert(line.incarnation, number)),
             Entry::ShardsAcquired { .. } => drop(self.stood_still.remove(line.incarnation)),
             Entry::WritesFinished | Entry::Stopped => {}

@@ -1,5 +1,7 @@
 //! Every test of the workspace, against real servers.
 
+use std::thread;
+
 use crate::{
     Result,
     args::TestOptions,
@@ -42,9 +44,12 @@ pub(crate) fn nextest(steps: &mut Steps) -> Result {
 
 fn tests(steps: &mut Steps, options: &TestOptions, services: &Services) -> Result {
     let mut nextest = cargo(NEXTEST);
+    // Two slots per core, as the profile expects.
+    let slots = 2 * thread::available_parallelism().map_or(1, usize::from);
+    nextest.args(["--profile", "xtask", "--test-threads", &slots.to_string()]);
     nextest.args(&options.names);
     services.announce_to(&mut nextest);
-    // What is to be busy is the tests, not their build.
+    // Only the tests run beside busy loops, not their build.
     let _busy = if options.busy {
         steps.run("build tests", cargo(&format!("{NEXTEST} --no-run")))?;
         Some(Busy::start())

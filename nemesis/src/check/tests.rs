@@ -220,5 +220,5 @@ fn what_relays_and_writers_tell_is_added_up() {
 
     let report = report(&ordered_accounts(&[]), &log);
 
-    assert_eq!((report.fenced, report.hot, report.transactions), (1, 3, (9, 1)));
+    assert_eq!((report.fenced, report.from_local_queue, report.transactions), (1, 3, (9, 1)));
 }

@@ -48,12 +48,17 @@ pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
     let mut found = vec![
         Finding::info("clocks", "a relay +1 h, a writer -1 h"),
         Finding::info("events committed", report.committed),
-        Finding::guarantee("of them hot", report.hot, "> 0", report.hot > 0),
+        Finding::guarantee(
+            "of them through the local queue",
+            report.from_local_queue,
+            "> 0",
+            report.from_local_queue > 0,
+        ),
         Finding::info("leases lost", report.lapses),
     ];
     found.extend(safe(&report));
     found.push(Finding::info("duplicates", report.duplicates));
-    found.push(Finding::must_be_zero("duplicates that no fault explains", report.unexplained));
+    found.push(Finding::must_be_zero("duplicates without a fault", report.unexplained));
     Ok(found)
 }
 

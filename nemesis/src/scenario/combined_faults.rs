@@ -205,7 +205,7 @@ pub(super) async fn drain(env: &Environment) -> Result<Drained> {
     let drained = wait_until(PROGRESS_TIMEOUT, is_drained).await;
     let took = begun.elapsed();
     let stats = env.deployment.store.stats().await;
-    drained.map_err(|error| format!("something is stuck ({error}): {stats:?}"))?;
+    drained.map_err(|error| format!("events are not delivered ({error}): {stats:?}"))?;
     operator.look_at_done().await?;
     last.stop().await?;
     Ok(Drained {

@@ -107,14 +107,14 @@ impl CutResults {
         vec![
             Finding::guarantee("connections cut", self.cuts, "> 0", self.cuts > 0),
             Finding::info("the last cut", &self.last),
-            Finding::info("transactions that failed, and were tried again", self.refused),
-            Finding::info("commits whose answer was lost", self.unknown),
+            Finding::info("transactions that failed and were retried", self.refused),
+            Finding::info("commits with an unknown outcome", self.unknown),
             Finding::info("events committed", report.committed),
             Finding::must_be_zero("lost", report.lost),
             Finding::must_be_zero("ghosts", report.ghosts),
             Finding::must_be_zero("first deliveries of a key out of order", report.inversions),
             Finding::info("duplicates", report.duplicates),
-            Finding::must_be_zero("duplicates of a run without a cut", report.unexplained),
+            Finding::must_be_zero("duplicates without a cut", report.unexplained),
             Finding::guarantee(
                 "most duplicates of one cut",
                 report.worst,

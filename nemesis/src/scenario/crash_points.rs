@@ -161,7 +161,11 @@ impl CrashPointResults {
             )
             .key("broken"),
             Finding::info("events committed", sum(|it| it.committed)).key("events"),
-            Finding::info("of them hot", sum(|it| usize::try_from(it.hot).unwrap_or(0))).key("hot"),
+            Finding::info(
+                "of them through the local queue",
+                sum(|it| usize::try_from(it.from_local_queue).unwrap_or(0)),
+            )
+            .key("from_local_queue"),
             Finding::info("duplicates", sum(|it| it.duplicates)).key("duplicates"),
             Finding::guarantee(
                 "most duplicates of one crash",

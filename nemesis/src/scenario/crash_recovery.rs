@@ -29,9 +29,9 @@ pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
     let report = env.report(&faults).await?;
     let most = settings.max_unsettled.get() as usize;
     let ratio = after.rate.map(|it| it / rate);
-    let told = ratio.map_or("drained before that".to_owned(), |it| format!("{it:.2}"));
+    let told = ratio.map_or("drained earlier".to_owned(), |it| format!("{it:.2}"));
     Ok(vec![
-        Finding::info("events of each backlog", backlog),
+        Finding::info("events per backlog", backlog),
         Finding::info("undisturbed, events/s", format!("{rate:.0}")),
         Finding::info("from the kill to the next delivery, lease 2 s", seconds(after.gap)),
         Finding::target(
@@ -43,7 +43,7 @@ pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
         Finding::must_be_zero("lost", report.lost),
         Finding::must_be_zero("ghosts", report.ghosts),
         Finding::must_be_zero("first deliveries of a key out of order", report.inversions),
-        Finding::must_be_zero("duplicates that no fault explains", report.unexplained),
+        Finding::must_be_zero("duplicates without a fault", report.unexplained),
         Finding::guarantee(
             "duplicates",
             report.duplicates,

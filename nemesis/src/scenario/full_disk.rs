@@ -25,7 +25,7 @@ const NOTICED: Duration = PROGRESS_TIMEOUT;
 
 pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
     if env.deployment.server == Server::Mysql && !is_ours() {
-        return skip("MariaDB dies of a full disk, and this one is not ours to start again");
+        return skip("MariaDB crashes on a full disk, and this server is not private");
     }
     let disk = env.deployment.disk.as_ref().ok_or("the deployment has no disk of its own")?;
     audit::install(&env.deployment.bank).await?;
@@ -60,10 +60,11 @@ pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
     let outcome = Outcome::of(env, script, injected, drained).await?;
     let mut found = outcome.findings();
     if env.deployment.server != Server::Sqlite {
-        found.push(Finding::info("times the server died of it", deaths).key("server_deaths"));
+        found.push(Finding::info("server crashes on the full disk", deaths).key("server_deaths"));
     }
     found.push(
-        Finding::must_happen("transactions that were refused", outcome.refused()).key("refused"),
+        Finding::must_happen("transactions that failed on the full disk", outcome.refused())
+            .key("refused"),
     );
     Ok(found)
 }
@@ -79,7 +80,7 @@ async fn full(env: &Environment, disk: &Disk, length: Duration) -> Result {
         tail.poll()?;
         Ok(now() >= end && tail.failed > before)
     });
-    noticed.await.map_err(|error| format!("nobody noticed that the disk is full: {error}"))?;
+    noticed.await.map_err(|error| format!("no transaction failed on the full disk: {error}"))?;
     disk.free()
 }
 
@@ -93,7 +94,7 @@ async fn delivers(env: &Environment) -> Result {
         Ok(tail.deliveries > before + 20)
     })
     .await
-    .map_err(|error| format!("nothing is delivered any more: {error}").into())
+    .map_err(|error| format!("deliveries have stopped: {error}").into())
 }
 
 async fn end(process: Process, injected: &mut InjectedFaults) -> Result {

@@ -38,7 +38,12 @@ pub(super) async fn no_faults(env: &Environment) -> Result<Vec<Finding>> {
 
     let report = env.report(&Faults::default()).await?;
     let mut found = without_fault(&report);
-    found.push(Finding::guarantee("of them hot", report.hot, "> 0", report.hot > 0));
+    found.push(Finding::guarantee(
+        "of them through the local queue",
+        report.from_local_queue,
+        "> 0",
+        report.from_local_queue > 0,
+    ));
     Ok(found)
 }
 
@@ -126,7 +131,7 @@ pub(super) async fn takeover(env: &Environment) -> Result<Vec<Finding>> {
             worst <= most,
         ),
         Finding::info("duplicates", report.duplicates),
-        Finding::must_be_zero("duplicates that no fault explains", report.unexplained),
+        Finding::must_be_zero("duplicates without a fault", report.unexplained),
     ];
     found.extend(safe(&report));
     Ok(found)

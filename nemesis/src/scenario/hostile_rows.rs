@@ -123,7 +123,7 @@ impl Attack {
     fn findings(&self, calm: Duration) -> Vec<Finding> {
         let mut found: Vec<Finding> = self.written.keys().map(|kind| self.of_kind(kind)).collect();
         let report = &self.report;
-        let what = "rows held, or behind such rows, after an operator skipped all";
+        let what = "held and blocked rows after an operator skipped all";
         found.push(Finding::guarantee(what, self.stuck, "0", self.stuck == 0));
         found.push(Finding::must_happen("events with 64 KiB of headers", self.burdened));
         found.push(Finding::info("well-formed events", report.committed));
@@ -141,7 +141,7 @@ impl Attack {
         let value = format!("{} of {}", millis(self.p99), millis(calm));
         let is_soon = self.p99 <= 3 * calm;
         found.push(Finding::target(
-            "p99 latency, of that without such rows",
+            "p99 latency, with and without such rows",
             value,
             "<= 3 x",
             is_soon,

@@ -75,8 +75,8 @@ pub(super) async fn large_backlog(env: &Environment) -> Result<Vec<Finding>> {
     let value = format!("{:.2} s", took.as_secs_f64());
     let met = took <= Duration::from_secs(2);
     Ok(vec![
-        Finding::info("events that wait", backlog),
-        Finding::target("from the start of the process to a delivery", value, "<= 2.00 s", met),
+        Finding::info("pending events", backlog),
+        Finding::target("from process start to the first delivery", value, "<= 2.00 s", met),
     ])
 }
 

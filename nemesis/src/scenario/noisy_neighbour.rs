@@ -21,7 +21,7 @@ const DISTURBANCES: [Disturbance; 5] = [
 pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
     let backlog = env.options.scale.pick(500, 20_000, 100_000);
     let rounds = env.options.scale.pick(1, 3, 5);
-    let mut found = vec![Finding::info("good events of each round", backlog)];
+    let mut found = vec![Finding::info("good events per round", backlog)];
     for disturbance in DISTURBANCES {
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
         for _ in 0..rounds {

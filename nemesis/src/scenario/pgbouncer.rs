@@ -60,11 +60,16 @@ pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
     let bound = MAX_UNSETTLED as usize;
     let mut found = vec![
         Finding::info("events committed", report.committed),
-        Finding::guarantee("of them hot", report.hot, "> 0", report.hot > 0),
+        Finding::guarantee(
+            "of them through the local queue",
+            report.from_local_queue,
+            "> 0",
+            report.from_local_queue > 0,
+        ),
     ];
     found.extend(safe(&report));
     found.push(Finding::info("duplicates after one kill", report.duplicates));
-    found.push(Finding::must_be_zero("duplicates that no fault explains", report.unexplained));
+    found.push(Finding::must_be_zero("duplicates without a fault", report.unexplained));
     let within = format!("<= {bound}");
     let met = report.worst <= bound;
     found.push(Finding::guarantee("most duplicates of one fault", report.worst, &within, met));

@@ -138,7 +138,8 @@ pub(crate) async fn a_version_nobody_reads_is_dead_with_its_cause(db: &TestDatab
     let ids = db.commit(&Outbox::new(), vec![free(1)]).await;
 
     let event = db.event_with(&ids[0], Status::Dead).await;
-    let cause = "event version is 1, the listener supports 2, and no upcaster from 1 to 2 is registered";
+    let cause =
+        "event version is 1, the listener supports 2, and no upcaster from 1 to 2 is registered";
     assert_eq!(event.last_error.as_deref(), Some(cause));
     handle.stop().await.unwrap();
 }

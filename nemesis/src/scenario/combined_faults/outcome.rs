@@ -126,21 +126,21 @@ impl Outcome {
                 Finding::must_happen("kills of the server", crashed).key("server_kills")
             }
             None if self.server == Server::Sqlite => {
-                Finding::info("kills of the server", "a file has none")
+                Finding::info("kills of the server", "SQLite has no server")
             }
-            None => Finding::info("kills of the server", "none that is ours to kill"),
+            None => Finding::info("kills of the server", "the server is not private"),
         });
         let (succeeded, failed) = self.report.transactions;
         let share = share(succeeded, failed);
         let goal = format!(">= {MIN_SUCCESS_PERCENT}");
         found.push(
             Finding::precondition(
-                "transactions that ended as they should, in %",
+                "successful transactions, in %",
                 share,
                 &goal,
                 share >= MIN_SUCCESS_PERCENT,
             )
-            .key("well_percent"),
+            .key("success_percent"),
         );
         found
     }
@@ -149,21 +149,20 @@ impl Outcome {
         let report = &self.report;
         vec![
             Finding::info("events committed", report.committed).key("events"),
-            Finding::info("of them hot", report.hot).key("hot"),
+            Finding::info("of them through the local queue", report.from_local_queue)
+                .key("from_local_queue"),
             Finding::must_be_zero("lost", report.lost).key("lost"),
             Finding::must_be_zero("ghosts", report.ghosts).key("ghosts"),
             Finding::must_be_zero("damaged", report.damaged).key("damaged"),
-            Finding::must_be_zero("done before anybody heard of it", report.done_undelivered)
+            Finding::must_be_zero("done without a delivery", report.done_undelivered)
                 .key("done_undelivered"),
             Finding::must_be_zero("first deliveries of a key out of order", report.inversions)
                 .key("inversions"),
-            Finding::must_be_zero("effects too few or too many", self.wrong_effects())
+            Finding::must_be_zero("missing or repeated effects", self.wrong_effects())
                 .key("double_effects"),
-            Finding::must_be_zero("balances that do not add up", self.wrong_balances())
-                .key("wrong_balances"),
-            Finding::must_be_zero("transitions that must not be", self.forbidden.len())
-                .key("forbidden"),
-            Finding::must_be_zero("replays that nothing followed", report.unanswered_replays)
+            Finding::must_be_zero("wrong balances", self.wrong_balances()).key("wrong_balances"),
+            Finding::must_be_zero("forbidden transitions", self.forbidden.len()).key("forbidden"),
+            Finding::must_be_zero("replays without a delivery", report.unanswered_replays)
                 .key("unanswered_replays"),
             Finding::must_be_zero("delivered before they were due", report.early).key("early"),
         ]
@@ -182,8 +181,7 @@ impl Outcome {
         vec![
             fenced.key("fenced"),
             Finding::info("duplicates", duplicates).key("duplicates"),
-            Finding::must_be_zero("duplicates that no fault explains", unexplained)
-                .key("unexplained"),
+            Finding::must_be_zero("duplicates without a fault", unexplained).key("unexplained"),
             Finding::guarantee(
                 "most duplicates of one fault",
                 worst,
@@ -204,7 +202,7 @@ impl Outcome {
         vec![
             Finding::info("takeover after a kill, p99, in ms", self.takeover_p99().as_millis())
                 .key("takeover_p99_ms"),
-            Finding::info("events that waited after the last fault", left).key("left"),
+            Finding::info("pending events after the last fault", left).key("left"),
             Finding::target(
                 "delivered after the last fault, in ms",
                 took.as_millis(),
@@ -308,7 +306,7 @@ mod tests {
             bad.iter().filter(|it| it.1 == verdict).map(|(key, _)| *key).collect()
         };
 
-        let not_done = ["kills", "stops", "replays", "server_kills", "well_percent", "fenced"];
+        let not_done = ["kills", "stops", "replays", "server_kills", "success_percent", "fenced"];
         assert_eq!(keys(Verdict::Invalid), not_done);
         assert_eq!(keys(Verdict::Missed), ["drained_ms"]);
         let promises = [

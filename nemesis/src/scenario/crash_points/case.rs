@@ -97,7 +97,7 @@ impl Outcome {
     pub(super) fn judged(self, log: &str) -> CaseResult<Self> {
         let Report { committed, lost, ghosts, inversions, unexplained, worst, .. } = self.report;
         if committed == 0 {
-            return Err(CaseError::Invalid("nothing was written".to_owned()));
+            return Err(CaseError::Invalid("nothing was committed".to_owned()));
         }
         let bound = MAX_UNSETTLED as usize;
         let wrong = [

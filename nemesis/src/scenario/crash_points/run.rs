@@ -173,7 +173,9 @@ impl CaseRun {
         let program = self.program.clone().env(VARIABLE, &format!("{settle}:1:kill"));
         let mut dying = program.start(Role::RelayAndWrite, &self.config("x"), &self.errors("x"))?;
         let died = dying.died().await;
-        died.map_err(|error| CaseError::Invalid(format!("nobody to inherit from: {error}")))?;
+        died.map_err(|error| {
+            CaseError::Invalid(format!("the predecessor did not crash: {error}"))
+        })?;
         self.faults.killed("x");
         Ok(())
     }
@@ -194,7 +196,7 @@ impl CaseRun {
             }
             Crash::Stop => {
                 let stands = wait_until(PHASE_TIMEOUT, async || process.stands_still()).await;
-                stands.map_err(|error| invalid(format!("never stood still: {error}")))?;
+                stands.map_err(|error| invalid(format!("never paused: {error}")))?;
             }
             Crash::Panic | Crash::Error => {}
         }
@@ -232,7 +234,7 @@ impl CaseRun {
             Ok(lines.any(|line| line.incarnation == incarnation && what(line.entry)))
         };
         let waited = wait_until(PHASE_TIMEOUT, is_told).await;
-        waited.map_err(|error| format!("{incarnation} does not go on: {error}").into())
+        waited.map_err(|error| format!("{incarnation} does not continue: {error}").into())
     }
 
     /// A purge that was interrupted is taken up again.
@@ -242,7 +244,7 @@ impl CaseRun {
         }
         let is_purged = async || Ok(self.deployment.store.breakdown().await?.done == 0);
         let waited = wait_until(PHASE_TIMEOUT, is_purged).await;
-        waited.map_err(|error| format!("nobody purges: {error}").into())
+        waited.map_err(|error| format!("the purge does not continue: {error}").into())
     }
 
     async fn drained(&self) -> Result {
@@ -252,7 +254,7 @@ impl CaseRun {
         };
         let drained = wait_until(PHASE_TIMEOUT, is_drained).await;
         let stats = self.deployment.store.stats().await;
-        drained.map_err(|error| format!("something is stuck ({error}): {stats:?}").into())
+        drained.map_err(|error| format!("events are not delivered ({error}): {stats:?}").into())
     }
 
     pub(super) async fn outcome(&self) -> CaseResult<Outcome> {

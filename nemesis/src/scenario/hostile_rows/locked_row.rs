@@ -49,14 +49,9 @@ pub(super) async fn run(env: &Environment, settings: &RelaySettings) -> Result<V
     let value = format!("{} of {others} in {:.1} s", others - left, took.as_secs_f64());
     Ok(vec![
         Finding::info("one locked row, among", backlog),
-        Finding::precondition("rows that waited for the lock", behind, "> 0", behind > 0),
-        Finding::guarantee(
-            "events of other keys settled while it was locked",
-            value,
-            "all",
-            left == 0,
-        ),
-        Finding::must_be_zero("lost after it was unlocked", report.lost),
+        Finding::precondition("rows blocked by the lock", behind, "> 0", behind > 0),
+        Finding::guarantee("events of other keys settled during the lock", value, "all", left == 0),
+        Finding::must_be_zero("lost after the lock", report.lost),
         Finding::must_be_zero("duplicates", report.duplicates),
         Finding::must_be_zero("first deliveries of a key out of order", report.inversions),
     ])
