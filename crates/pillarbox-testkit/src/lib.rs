@@ -33,7 +33,7 @@
 //! let listener = mail.clone();
 //! let relay = app.relay(move |store| relay(store, listener.clone()));
 //!
-//! place(&app.outbox(), app.store(), 7).await?;
+//! place_order(&app.outbox(), app.store(), 7).await?;
 //! assert_emitted!(app, OrderPlaced { order_id: 7, email } if email.starts_with("ada"));
 //!
 //! mail.refuse(Refusal::retry("the mail server is away"));

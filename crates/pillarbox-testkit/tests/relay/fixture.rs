@@ -30,7 +30,6 @@ pub(crate) enum TestDatabase {
     Postgres(Box<PostgresBackend>),
 }
 
-#[expect(clippy::unused_async, reason = "opened like the others")]
 pub(crate) async fn open_memory(_: &str) -> Option<TestDatabase> {
     let clock = ShiftedClock::default();
     Some(TestDatabase::Memory(MemoryStore::with_clock(clock.clone()), clock))
