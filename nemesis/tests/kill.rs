@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use nemesis::check::{Faults, Report};
-use nemesis::config::{Disturbance, ListenerBehavior, Load, ProcessConfig, WriteLoad};
+use nemesis::config::{Load, ProcessConfig, WriteLoad};
 use nemesis::deployment::{Deployment, Server};
 use nemesis::log::Tail;
 use nemesis::process::{Process, Program};
@@ -97,17 +97,7 @@ async fn kill_in_one(server: Server, base: &str, number: u64) -> usize {
 }
 
 fn relay(deployment: &Deployment, number: u64) -> Process {
-    let config = ProcessConfig {
-        url: deployment.url.clone(),
-        log: deployment.log(),
-        incarnation: format!("r{number}"),
-        settings: short_lease(),
-        listener: ListenerBehavior::Plain,
-        disturbance: Disturbance::None,
-        writes: None,
-        backoff: 60_000,
-        ahead: 0,
-    };
+    let config = ProcessConfig::relay(deployment, &format!("r{number}"), short_lease());
     let program = Program::new(env!("CARGO_BIN_EXE_nemesis"));
     program.start(Role::Relay, &config, &deployment.errors()).unwrap()
 }
