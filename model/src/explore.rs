@@ -1,7 +1,8 @@
 //! Exploring a model: what Stateright finds, and whether everything can still be delivered.
 
+use std::collections::hash_map::{DefaultHasher, Entry};
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::hash::{Hash, Hasher as _};
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -46,65 +47,91 @@ where
     Found { states: checker.unique_state_count(), broken, stuck }
 }
 
-/// A state from which nothing that we do ourselves leads to the end.
+/// A state from which none of our own steps leads to the end.
 fn stuck<M>(model: &M) -> Option<String>
 where
     M: Protocol,
-    M::State: Clone + Eq + Hash + std::fmt::Debug,
-    M::Action: Clone,
+    M::State: Hash + std::fmt::Debug,
 {
     let mut graph = Graph::default();
-    let mut next: VecDeque<_> = model.init_states().into_iter().map(|it| graph.enter(it)).collect();
-    let mut actions = Vec::new();
-    while let Some(from) = next.pop_front() {
-        let state = graph.states[from].clone();
-        actions.clear();
-        model.actions(&state, &mut actions);
-        for action in actions.drain(..) {
-            let is_ours = !model.is_fault(&action);
-            let Some(after) = model.next_state(&state, action) else { continue };
-            let known = graph.states.len();
-            let to = graph.enter(after);
-            if to == known {
-                next.push_back(to);
-            }
-            if is_ours {
-                graph.before[to].push(from);
-            }
+    graph.visit(model, |_, _| false);
+    let cut_off = graph.cut_off()?;
+    // States are not kept. The same visit gives them the same numbers.
+    let mut found = None;
+    Graph::default().visit(model, |number, state| {
+        if number == cut_off {
+            found = Some(format!("{state:?}"));
         }
-    }
-    graph.cut_off(|state| model.is_over(state)).map(|state| format!("{state:?}"))
+        found.is_some()
+    });
+    found
 }
 
-/// All states, and from which ones a step of ours leads to each.
-struct Graph<S> {
-    numbers: HashMap<S, usize>,
-    states: Vec<S>,
+/// The reachable states by number, and from which ones a step of ours leads to each.
+#[derive(Default)]
+struct Graph {
+    /// Numbers by fingerprint, which tells states apart as Stateright's does.
+    numbers: HashMap<u64, usize>,
+    is_over: Vec<bool>,
     before: Vec<Vec<usize>>,
 }
 
-impl<S> Default for Graph<S> {
-    fn default() -> Self {
-        Self { numbers: HashMap::new(), states: Vec::new(), before: Vec::new() }
-    }
-}
-
-impl<S: Clone + Eq + Hash> Graph<S> {
-    /// The number of a state, a new one if it was not known.
-    fn enter(&mut self, state: S) -> usize {
-        if let Some(number) = self.numbers.get(&state) {
-            return *number;
+impl Graph {
+    /// Visits the states breadth first, until one is told to be the last.
+    fn visit<M>(&mut self, model: &M, mut is_last: impl FnMut(usize, &M::State) -> bool)
+    where
+        M: Protocol,
+        M::State: Hash,
+    {
+        let mut next = VecDeque::new();
+        for state in model.init_states() {
+            self.number(model, &state);
+            next.push_back(state);
         }
-        let number = self.states.len();
-        self.numbers.insert(state.clone(), number);
-        self.states.push(state);
-        self.before.push(Vec::new());
-        number
+        let mut actions = Vec::new();
+        for from in 0.. {
+            let Some(state) = next.pop_front() else { return };
+            if is_last(from, &state) {
+                return;
+            }
+            model.actions(&state, &mut actions);
+            for action in actions.drain(..) {
+                let is_ours = !model.is_fault(&action);
+                let Some(after) = model.next_state(&state, action) else { continue };
+                let known = self.before.len();
+                let to = self.number(model, &after);
+                if to == known {
+                    next.push_back(after);
+                }
+                if is_ours {
+                    self.before[to].push(from);
+                }
+            }
+        }
     }
 
-    /// A state from which no such one can be reached.
-    fn cut_off(&self, is_over: impl Fn(&S) -> bool) -> Option<&S> {
-        let mut reaches: Vec<bool> = self.states.iter().map(is_over).collect();
+    /// The number of a state, a new one if it was not known.
+    fn number<M>(&mut self, model: &M, state: &M::State) -> usize
+    where
+        M: Protocol,
+        M::State: Hash,
+    {
+        let mut hasher = DefaultHasher::new();
+        state.hash(&mut hasher);
+        match self.numbers.entry(hasher.finish()) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let number = *new.insert(self.before.len());
+                self.before.push(Vec::new());
+                self.is_over.push(model.is_over(state));
+                number
+            }
+        }
+    }
+
+    /// A state from which no final one can be reached.
+    fn cut_off(&self) -> Option<usize> {
+        let mut reaches = self.is_over.clone();
         let mut next: Vec<usize> = (0..reaches.len()).filter(|it| reaches[*it]).collect();
         while let Some(to) = next.pop() {
             for from in &self.before[to] {
@@ -113,6 +140,6 @@ impl<S: Clone + Eq + Hash> Graph<S> {
                 }
             }
         }
-        reaches.iter().position(|reaches| !reaches).map(|it| &self.states[it])
+        reaches.iter().position(|reaches| !reaches)
     }
 }

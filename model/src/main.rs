@@ -1,4 +1,4 @@
-//! Explores the models, or those whose name contains the first argument, and prints a table.
+//! Explores all runs, or those whose model or name contains the first argument, and prints a table.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,9 @@ fn main() -> ExitCode {
     println!("| --- | --- | --- | --- | --- |");
     let mut all_as_expected = true;
     let word = std::env::args().nth(1).unwrap_or_default();
-    for run in runs().into_iter().filter(|run| run.model.contains(&word)) {
+    for run in
+        runs().into_iter().filter(|run| [run.model, run.name].iter().any(|it| it.contains(&word)))
+    {
         let outcome = run.explore();
         let is_as_expected = run.is_as_expected(&outcome);
         all_as_expected &= is_as_expected;

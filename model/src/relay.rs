@@ -41,7 +41,7 @@ pub(crate) enum Fence {
     /// It locks what it looks at.
     Locks,
     /// It looks first and writes then.
-    Looks,
+    ChecksOnly,
     /// There is none.
     Missing,
 }
@@ -65,7 +65,7 @@ pub(crate) use self::hot::Rules as HotRules;
 
 /// How often what may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Chances {
+pub(crate) struct FaultBudget {
     /// A relay is paused for longer than its lease.
     pub(crate) lapses: u8,
     pub(crate) crashes: u8,
@@ -78,7 +78,7 @@ pub(crate) struct Chances {
 pub(crate) struct Relays {
     pub(crate) events: u8,
     pub(crate) rules: Rules,
-    pub(crate) chances: Chances,
+    pub(crate) faults: FaultBudget,
     /// Whether rows of other keys raise the floor.
     pub(crate) floor: bool,
 }
@@ -90,8 +90,8 @@ pub(crate) struct State {
     here: Set,
     shard: Shard,
     relays: [Relay; 2],
-    chances: Chances,
-    seen: Seen,
+    faults: FaultBudget,
+    violations: Violations,
 }
 
 /// What a relay knows.
@@ -108,19 +108,19 @@ struct Relay {
     /// What was settled since that read began.
     settled: Set,
     /// To be delivered, the oldest first.
-    lane: Set,
+    key_queue: Set,
     /// In delivery, and the epoch at which it was started.
     under_way: Option<(u8, u8)>,
     /// Delivered, and not yet settled.
     unsettled: Vec<(u8, u8)>,
     /// What a settle that looks first has seen.
-    looked: Option<bool>,
+    checked: Option<bool>,
     hot: hot::Lane,
 }
 
 /// What came of it, as somebody sees it who sees everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Seen {
+struct Violations {
     delivered: Vec<u8>,
     /// How many duplicates faults account for.
     explained: u8,
@@ -163,14 +163,14 @@ impl Model for Relays {
             here: 0,
             shard: Shard::default(),
             relays: [Relay::default(), Relay::default()],
-            chances: self.chances,
-            seen: Seen { delivered: vec![0; count], ..Seen::default() },
+            faults: self.faults,
+            violations: Violations { delivered: vec![0; count], ..Violations::default() },
         }]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
         self.writers_steps(state, steps);
-        if state.chances.lapses > 0 && state.shard.owner.is_some() && !state.shard.is_lapsed {
+        if state.faults.lapses > 0 && state.shard.owner.is_some() && !state.shard.is_lapsed {
             steps.push(Step::Lapse);
         }
         for relay in 0..state.relays.len() {
@@ -186,15 +186,15 @@ impl Model for Relays {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("no ghost", |_, state: &State| !state.seen.ghost),
+            Property::always("no ghost", |_, state: &State| !state.violations.ghost),
             Property::always("no loss", |_, state: &State| state.is_nothing_lost()),
             Property::always("no unexplained duplicate", |_, state: &State| {
-                let delivered = state.seen.delivered.iter();
+                let delivered = state.violations.delivered.iter();
                 let twice: u8 = delivered.map(|times| times.saturating_sub(1)).sum();
-                twice <= state.seen.explained
+                twice <= state.violations.explained
             }),
-            Property::always("order", |_, state: &State| !state.seen.inverted),
-            Property::always("fence", |_, state: &State| !state.seen.overruled),
+            Property::always("order", |_, state: &State| !state.violations.inverted),
+            Property::always("fence", |_, state: &State| !state.violations.overruled),
         ]
     }
 }
@@ -213,7 +213,7 @@ impl Protocol for Relays {
 impl State {
     /// What is settled was delivered.
     fn is_nothing_lost(&self) -> bool {
-        let rows = self.rows.iter().zip(&self.seen.delivered);
+        let rows = self.rows.iter().zip(&self.violations.delivered);
         rows.into_iter().all(|(row, delivered)| *row != Row::Done || *delivered > 0)
     }
 }

@@ -32,12 +32,12 @@ impl Rules {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claims {
     pub(crate) rules: Rules,
-    pub(crate) chances: Chances,
+    pub(crate) faults: FaultBudget,
 }
 
 /// How often what may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Chances {
+pub(crate) struct FaultBudget {
     pub(crate) lapses: u8,
     pub(crate) crashes: u8,
     pub(crate) lost_answers: u8,
@@ -52,11 +52,11 @@ pub(crate) struct State {
     token: u8,
     /// Whose, and whether it has run out.
     lease: Option<(usize, bool)>,
-    workers: [Hand; 2],
+    workers: [InFlight; 2],
     /// The purge has chosen the row, and not deleted it yet.
     is_chosen: bool,
-    chances: Chances,
-    seen: Seen,
+    faults: FaultBudget,
+    violations: Violations,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +69,7 @@ enum Status {
 
 /// What a worker has in hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Hand {
+struct InFlight {
     at: At,
     token: u8,
     /// Whether its lease runs by its own clock.
@@ -86,7 +86,7 @@ enum At {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Seen {
+struct Violations {
     deliveries: u8,
     /// How many deliveries there may be.
     explained: u8,
@@ -116,47 +116,52 @@ impl Model for Claims {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        let seen =
-            Seen { deliveries: 0, explained: 1, is_owed: true, lost: false, overruled: false };
+        let violations = Violations {
+            deliveries: 0,
+            explained: 1,
+            is_owed: true,
+            lost: false,
+            overruled: false,
+        };
         vec![State {
             status: Status::New,
             token: 0,
             lease: None,
-            workers: [Hand::default(); 2],
+            workers: [InFlight::default(); 2],
             is_chosen: false,
-            chances: self.chances,
-            seen,
+            faults: self.faults,
+            violations,
         }]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        let mut may = |condition: bool, step: Step| {
+        let mut faults = |condition: bool, step: Step| {
             if condition {
                 steps.push(step);
             }
         };
         let is_final = matches!(state.status, Status::Done | Status::Dead);
-        may(state.chances.lapses > 0 && matches!(state.lease, Some((_, false))), Step::Lapse);
-        may(state.chances.replays > 0 && state.status == Status::Dead, Step::Replay);
-        may(self.rules.purge_looks && is_final, Step::Purge);
-        may(!self.rules.purge_looks && is_final && !state.is_chosen, Step::Choose);
-        may(!self.rules.purge_looks && state.is_chosen, Step::Purge);
+        faults(state.faults.lapses > 0 && matches!(state.lease, Some((_, false))), Step::Lapse);
+        faults(state.faults.replays > 0 && state.status == Status::Dead, Step::Replay);
+        faults(self.rules.purge_looks && is_final, Step::Purge);
+        faults(!self.rules.purge_looks && is_final && !state.is_chosen, Step::Choose);
+        faults(!self.rules.purge_looks && state.is_chosen, Step::Purge);
         for (worker, hand) in state.workers.iter().enumerate() {
             let is_free = state.lease.is_none_or(|(_, is_lapsed)| is_lapsed);
             let can_claim = hand.at == At::Nothing && state.status == Status::New && is_free;
-            may(can_claim, Step::Claim(worker));
-            may(hand.at == At::Claimed && state.chances.releases > 0, Step::Release(worker));
-            may(hand.at == At::Claimed && !hand.is_live, Step::Drop(worker));
+            faults(can_claim, Step::Claim(worker));
+            faults(hand.at == At::Claimed && state.faults.releases > 0, Step::Release(worker));
+            faults(hand.at == At::Claimed && !hand.is_live, Step::Drop(worker));
             let is_live = hand.is_live || !self.rules.deadline;
-            may(hand.at == At::Claimed && is_live, Step::Start(worker));
+            faults(hand.at == At::Claimed && is_live, Step::Start(worker));
             for succeeds in [true, false] {
-                may(hand.at == At::Started, Step::Deliver { worker, succeeds });
+                faults(hand.at == At::Started, Step::Deliver { worker, succeeds });
             }
             let settles = matches!(hand.at, At::Judged(_));
-            may(settles, Step::Settle { worker, is_answered: true });
-            let is_lost = settles && state.chances.lost_answers > 0;
-            may(is_lost, Step::Settle { worker, is_answered: false });
-            may(state.chances.crashes > 0 && hand.at != At::Nothing, Step::Crash(worker));
+            faults(settles, Step::Settle { worker, is_answered: true });
+            let is_lost = settles && state.faults.lost_answers > 0;
+            faults(is_lost, Step::Settle { worker, is_answered: false });
+            faults(state.faults.crashes > 0 && hand.at != At::Nothing, Step::Crash(worker));
         }
     }
 
@@ -165,7 +170,7 @@ impl Model for Claims {
         match step {
             Step::Claim(worker) => next.claim(worker),
             Step::Release(worker) => next.release(worker),
-            Step::Drop(worker) => next.workers[worker] = Hand::default(),
+            Step::Drop(worker) => next.workers[worker] = InFlight::default(),
             Step::Start(worker) => self.start(&mut next, worker),
             Step::Deliver { worker, succeeds } => self.deliver(&mut next, worker, succeeds),
             Step::Settle { worker, is_answered } => self.settle(&mut next, worker, is_answered),
@@ -180,10 +185,10 @@ impl Model for Claims {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("no loss", |_, state: &State| !state.seen.lost),
-            Property::always("fence", |_, state: &State| !state.seen.overruled),
+            Property::always("no loss", |_, state: &State| !state.violations.lost),
+            Property::always("fence", |_, state: &State| !state.violations.overruled),
             Property::always("no unexplained duplicate", |_, state: &State| {
-                state.seen.deliveries <= state.seen.explained
+                state.violations.deliveries <= state.violations.explained
             }),
         ]
     }
@@ -210,9 +215,9 @@ impl Claims {
     fn deliver(&self, state: &mut State, worker: usize, succeeds: bool) {
         let hand = &mut state.workers[worker];
         hand.at = At::Judged(succeeds);
-        state.seen.deliveries += 1;
+        state.violations.deliveries += 1;
         if hand.token == state.token {
-            state.seen.is_owed = false;
+            state.violations.is_owed = false;
         }
     }
 
@@ -224,22 +229,22 @@ impl Claims {
         let is_ours = holds && hand.token == state.token;
         let passes = if self.rules.fence { hand.token == state.token } else { true };
         if passes && state.status == Status::New {
-            state.seen.overruled |= !is_ours && self.rules.replay_moves;
+            state.violations.overruled |= !is_ours && self.rules.replay_moves;
             state.lease = None;
             state.end(if succeeds { Status::Done } else { Status::Dead });
         }
         if is_answered {
-            state.workers[worker] = Hand::default();
+            state.workers[worker] = InFlight::default();
         } else {
-            state.chances.lost_answers -= 1;
+            state.faults.lost_answers -= 1;
         }
     }
 
     fn replay(&self, state: &mut State) {
-        state.chances.replays -= 1;
-        (state.status, state.lease, state.seen.is_owed) = (Status::New, None, true);
+        state.faults.replays -= 1;
+        (state.status, state.lease, state.violations.is_owed) = (Status::New, None, true);
         state.token += u8::from(self.rules.replay_moves);
-        state.seen.explained += 1;
+        state.violations.explained += 1;
     }
 }
 
@@ -247,11 +252,11 @@ impl State {
     fn claim(&mut self, worker: usize) {
         self.token += 1;
         self.lease = Some((worker, false));
-        self.workers[worker] = Hand { at: At::Claimed, token: self.token, is_live: true };
+        self.workers[worker] = InFlight { at: At::Claimed, token: self.token, is_live: true };
     }
 
     fn release(&mut self, worker: usize) {
-        self.chances.releases -= 1;
+        self.faults.releases -= 1;
         let hand = std::mem::take(&mut self.workers[worker]);
         if hand.token == self.token && self.lease.is_some_and(|(owner, _)| owner == worker) {
             self.token += 1;
@@ -261,29 +266,29 @@ impl State {
 
     fn lapse(&mut self) {
         let Some((owner, _)) = self.lease else { return };
-        self.chances.lapses -= 1;
+        self.faults.lapses -= 1;
         self.lease = Some((owner, true));
         self.lose(owner);
         self.workers[owner].is_live = false;
     }
 
     fn crash(&mut self, worker: usize) {
-        self.chances.crashes -= 1;
+        self.faults.crashes -= 1;
         if self.lease.is_some_and(|(owner, _)| owner == worker) {
             self.lease = Some((worker, true));
         }
         self.lose(worker);
-        self.workers[worker] = Hand::default();
+        self.workers[worker] = InFlight::default();
     }
 
     /// What was begun may be delivered again.
     fn lose(&mut self, worker: usize) {
         let begun = matches!(self.workers[worker].at, At::Started | At::Judged(_));
-        self.seen.explained += u8::from(begun);
+        self.violations.explained += u8::from(begun);
     }
 
     fn end(&mut self, status: Status) {
         self.status = status;
-        self.seen.lost |= self.seen.is_owed;
+        self.violations.lost |= self.violations.is_owed;
     }
 }

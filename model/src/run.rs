@@ -70,10 +70,11 @@ pub fn runs() -> Vec<Run> {
     all.into_iter().flatten().collect()
 }
 
-const NOTHING: relay::Chances = relay::Chances { lapses: 0, crashes: 0, moves: 0, rollbacks: 0 };
+const NOTHING: relay::FaultBudget =
+    relay::FaultBudget { lapses: 0, crashes: 0, moves: 0, rollbacks: 0 };
 
-const fn relays(events: u8, rules: relay::Rules, chances: relay::Chances) -> Relays {
-    Relays { events, rules, chances, floor: true }
+const fn relays(events: u8, rules: relay::Rules, faults: relay::FaultBudget) -> Relays {
+    Relays { events, rules, faults, floor: true }
 }
 
 fn holds(model: &'static str, name: &'static str, explore: fn() -> Found) -> Run {
@@ -90,20 +91,20 @@ fn breaks(
 }
 
 fn shard_runs() -> Vec<Run> {
-    use relay::{Chances, Rules};
-    const ONE_MOVE: Chances = Chances { moves: 1, ..NOTHING };
-    const ONE_LAPSE: Chances = Chances { lapses: 1, ..NOTHING };
-    const MANY: Chances = Chances { lapses: 1, crashes: 1, moves: 1, rollbacks: 1 };
+    use relay::{FaultBudget, Rules};
+    const ONE_MOVE: FaultBudget = FaultBudget { moves: 1, ..NOTHING };
+    const ONE_LAPSE: FaultBudget = FaultBudget { lapses: 1, ..NOTHING };
+    const MANY: FaultBudget = FaultBudget { lapses: 1, crashes: 1, moves: 1, rollbacks: 1 };
     const MODEL: &str = "shard lease, epoch, settle";
     vec![
         holds(MODEL, "no faults, 3 events, two shard moves, a rollback", || {
-            explore(&relays(3, Rules::KEPT, Chances { moves: 2, rollbacks: 1, ..NOTHING }))
+            explore(&relays(3, Rules::KEPT, FaultBudget { moves: 2, rollbacks: 1, ..NOTHING }))
         }),
         holds(MODEL, "an expired lease, a crash, a shard move and a rollback, 2 events", || {
             explore(&relays(2, Rules::KEPT, MANY))
         }),
         holds(MODEL, "two expired leases, 2 events", || {
-            explore(&relays(2, Rules::KEPT, Chances { lapses: 2, ..NOTHING }))
+            explore(&relays(2, Rules::KEPT, FaultBudget { lapses: 2, ..NOTHING }))
         }),
         holds(MODEL, "an expired lease, 3 events", || explore(&relays(3, Rules::KEPT, ONE_LAPSE))),
         breaks(MODEL, "reads above the cursor without checking for predecessors", "order", || {
@@ -116,7 +117,7 @@ fn shard_runs() -> Vec<Run> {
             || explore(&relays(2, Rules { generations: false, ..Rules::KEPT }, NOTHING)),
         ),
         breaks(MODEL, "the fence checks without locking", "fence", || {
-            explore(&relays(2, Rules { fence: Fence::Looks, ..Rules::KEPT }, ONE_LAPSE))
+            explore(&relays(2, Rules { fence: Fence::ChecksOnly, ..Rules::KEPT }, ONE_LAPSE))
         }),
         breaks(MODEL, "no fence", "fence", || {
             explore(&relays(2, Rules { fence: Fence::Missing, ..Rules::KEPT }, ONE_LAPSE))
@@ -135,8 +136,8 @@ fn shard_runs() -> Vec<Run> {
             name: "no takeover, a crash",
             expected: Expected::Stuck,
             explore: || {
-                let chances = Chances { crashes: 1, ..NOTHING };
-                explore(&relays(2, Rules { takeover: false, ..Rules::KEPT }, chances))
+                let faults = FaultBudget { crashes: 1, ..NOTHING };
+                explore(&relays(2, Rules { takeover: false, ..Rules::KEPT }, faults))
             },
         },
         breaks(
@@ -149,22 +150,22 @@ fn shard_runs() -> Vec<Run> {
 }
 
 fn hot_runs() -> Vec<Run> {
-    use relay::{Chances, Rules};
+    use relay::{FaultBudget, Rules};
     const MODEL: &str = "local queue with keys";
     const fn with(hot: HotRules) -> Rules {
         Rules { hot: Some(hot), ..Rules::KEPT }
     }
-    const TWO_MOVES: Chances = Chances { moves: 2, ..NOTHING };
+    const TWO_MOVES: FaultBudget = FaultBudget { moves: 2, ..NOTHING };
     const KEPT: HotRules = HotRules::KEPT;
     vec![
         holds(MODEL, "no faults, 3 events, a rollback", || {
-            explore(&relays(3, Rules::HOT, Chances { rollbacks: 1, ..NOTHING }))
+            explore(&relays(3, Rules::HOT, FaultBudget { rollbacks: 1, ..NOTHING }))
         }),
         holds(MODEL, "two shard moves and a rollback, 2 events", || {
-            explore(&relays(2, Rules::HOT, Chances { moves: 2, rollbacks: 1, ..NOTHING }))
+            explore(&relays(2, Rules::HOT, FaultBudget { moves: 2, rollbacks: 1, ..NOTHING }))
         }),
         holds(MODEL, "an expired lease and a crash, 2 events", || {
-            explore(&relays(2, Rules::HOT, Chances { lapses: 1, crashes: 1, ..NOTHING }))
+            explore(&relays(2, Rules::HOT, FaultBudget { lapses: 1, crashes: 1, ..NOTHING }))
         }),
         breaks(MODEL, "local delivery without registration", "no unexplained duplicate", || {
             explore(&relays(2, with(HotRules { registers: false, ..KEPT }), NOTHING))
@@ -179,19 +180,19 @@ fn hot_runs() -> Vec<Run> {
             explore(&relays(2, with(HotRules { looks: false, ..KEPT }), NOTHING))
         }),
         breaks(MODEL, "local delivery after a rollback", "no ghost", || {
-            let chances = Chances { rollbacks: 1, ..NOTHING };
-            explore(&relays(2, with(HotRules { proves: false, ..KEPT }), chances))
+            let faults = FaultBudget { rollbacks: 1, ..NOTHING };
+            explore(&relays(2, with(HotRules { proves: false, ..KEPT }), faults))
         }),
     ]
 }
 
 fn row_runs() -> Vec<Run> {
-    use row::{Chances, Rules};
+    use row::{FaultBudget, Rules};
     const MODEL: &str = "row lease, replay, purge";
-    const ALL: Chances =
-        Chances { lapses: 2, crashes: 2, lost_answers: 2, replays: 2, releases: 1 };
+    const ALL: FaultBudget =
+        FaultBudget { lapses: 2, crashes: 2, lost_answers: 2, replays: 2, releases: 1 };
     const fn claims(rules: Rules) -> Claims {
-        Claims { rules, chances: ALL }
+        Claims { rules, faults: ALL }
     }
     vec![
         holds(MODEL, "two of each fault, two replays", || explore(&claims(Rules::KEPT))),

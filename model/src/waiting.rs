@@ -47,7 +47,7 @@ pub(crate) struct Rules {
     /// The key of a head that was found is read.
     pub(crate) tail: bool,
     /// What is wished for while a read is under way is not met by that read.
-    pub(crate) wishes: bool,
+    pub(crate) requests_outlive_reads: bool,
 }
 
 impl Rules {
@@ -65,13 +65,13 @@ impl Rules {
         heads: true,
         heads_at_rise: true,
         tail: true,
-        wishes: true,
+        requests_outlive_reads: true,
     };
 }
 
 /// What may happen beside writers, the relay and time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct May {
+pub(crate) struct Faults {
     /// A transaction that inserted a row commits later than others, or is rolled back.
     pub(crate) late: bool,
     /// Rows are written before their time: as waiting, and as new by other programs.
@@ -95,21 +95,21 @@ pub(crate) struct Waiting {
     /// How many reads may be under way at once.
     pub(crate) reads: usize,
     pub(crate) rules: Rules,
-    pub(crate) may: May,
+    pub(crate) faults: Faults,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     rows: Vec<Row>,
     relay: Relay,
-    seen: Seen,
+    violations: Violations,
 }
 
 /// What the relay knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Relay {
     /// Of each event.
-    hand: Vec<Hand>,
+    hand: Vec<InFlight>,
     /// Events below this one are at or below the floor.
     floor: u8,
     reads: Vec<Read>,
@@ -125,7 +125,7 @@ struct Relay {
 
 /// Where an event is in the relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Hand {
+enum InFlight {
     #[default]
     Out,
     /// To be delivered, the oldest first.
@@ -145,7 +145,7 @@ pub(crate) enum Verdict {
 
 /// What came of it, as somebody sees it who sees everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Seen {
+struct Violations {
     ghost: bool,
     duplicate: bool,
     inverted: bool,
@@ -202,7 +202,7 @@ impl Model for Waiting {
         vec![State {
             rows: vec![Row::Absent; usize::from(self.events)],
             relay: Relay::new(self.events),
-            seen: Seen::default(),
+            violations: Violations::default(),
         }]
     }
 
@@ -220,10 +220,12 @@ impl Model for Waiting {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("no ghost", |_, state: &State| !state.seen.ghost),
-            Property::always("no unexplained duplicate", |_, state: &State| !state.seen.duplicate),
-            Property::always("order", |_, state: &State| !state.seen.inverted),
-            Property::always("not before its time", |_, state: &State| !state.seen.early),
+            Property::always("no ghost", |_, state: &State| !state.violations.ghost),
+            Property::always("no unexplained duplicate", |_, state: &State| {
+                !state.violations.duplicate
+            }),
+            Property::always("order", |_, state: &State| !state.violations.inverted),
+            Property::always("not before its time", |_, state: &State| !state.violations.early),
         ]
     }
 }
@@ -253,7 +255,7 @@ impl Protocol for Waiting {
 
 impl Relay {
     fn new(events: u8) -> Self {
-        Self { hand: vec![Hand::Out; usize::from(events)], ..Self::default() }
+        Self { hand: vec![InFlight::Out; usize::from(events)], ..Self::default() }
     }
 }
 

@@ -56,7 +56,7 @@ begin insert into audit values (old.event_id, 'deleted before it was done'); end
 /// Creates the table and the triggers.
 ///
 /// # Errors
-/// What the database says.
+/// When a statement fails.
 pub async fn install(bank: &Bank) -> Result<()> {
     match bank {
         Bank::Postgres(pool) => {
@@ -80,7 +80,7 @@ pub async fn install(bank: &Bank) -> Result<()> {
 /// The violations so far: event ids, and what is wrong with them.
 ///
 /// # Errors
-/// What the database says.
+/// When a statement fails.
 pub async fn violations(bank: &Bank) -> Result<Vec<(String, String)>> {
     let select = "select event_id, what from audit";
     Ok(match bank {

@@ -1,4 +1,4 @@
-//! The checker: what was committed against what was delivered.
+//! The checker: compares what was committed with what was delivered.
 
 mod faults;
 
@@ -8,7 +8,7 @@ pub use self::faults::Faults;
 use crate::bank::Account;
 use crate::log::{Entry, Line, parse};
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Events that were committed.
@@ -121,11 +121,11 @@ struct Check<'a> {
     seen: HashMap<Event, Seen<'a>>,
     /// The last first delivery of each account.
     last: HashMap<i64, i64>,
-    /// How often each life lost its lease or gave up waiting.
+    /// How often each incarnation lost its lease or gave up waiting.
     lapses: BTreeMap<&'a str, usize>,
-    /// The last fault of each life since it took shards: the number of its line.
+    /// The last fault of each incarnation since it took shards: the number of its line.
     stood_still: HashMap<&'a str, usize>,
-    /// When it was known that a life's verdict on an event came too late.
+    /// When it was known that an incarnation's verdict on an event came too late.
     fenced: HashMap<(&'a str, &'a str), i64>,
     /// Events that a listener has taken.
     delivered_ids: HashSet<&'a str>,
@@ -244,8 +244,8 @@ impl<'a> Check<'a> {
         lost.into_iter().for_each(|(_, account, n)| self.wrong(account, n));
     }
 
-    /// Charges each duplicate to a life that something happened to. A duplicate is one delivery
-    /// more than needed; the one that was needed is best taken from a life in good health, and
+    /// Charges each duplicate to an incarnation that something happened to. A duplicate is one delivery
+    /// more than needed; the one that was needed is best taken from an incarnation in good health, and
     /// otherwise it is the last that began, whose verdict was written.
     fn blame(&mut self, faults: &Faults) {
         let mut charged: BTreeMap<&str, usize> = BTreeMap::new();

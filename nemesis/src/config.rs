@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use pillarbox::RelaySettings;
 use serde::{Deserialize, Serialize};
 
+use crate::deployment::Deployment;
+
 /// The configuration of one incarnation of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessConfig {
@@ -26,6 +28,23 @@ pub struct ProcessConfig {
     pub backoff: u64,
     /// How many hours the clock is ahead.
     pub ahead: i64,
+}
+
+impl ProcessConfig {
+    /// A relay that only delivers.
+    pub fn relay(deployment: &Deployment, incarnation: &str, settings: RelaySettings) -> Self {
+        Self {
+            url: deployment.url.clone(),
+            log: deployment.log(),
+            incarnation: incarnation.to_owned(),
+            settings,
+            listener: ListenerBehavior::Plain,
+            disturbance: Disturbance::None,
+            writes: None,
+            backoff: 60_000,
+            ahead: 0,
+        }
+    }
 }
 
 /// What goes wrong beside the other keys and routes.

@@ -1,4 +1,4 @@
-//! A place for one run: a database of its own, a directory, and both gone at the end.
+//! The deployment of one run: a database and a directory of its own, removed at the end.
 
 use std::{
     fs,
@@ -87,10 +87,10 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Opens an empty place, migrated and with this many accounts.
+    /// Creates a migrated database with this many accounts.
     ///
     /// # Errors
-    /// When the database says no.
+    /// When a statement fails.
     pub async fn open(server: Server, base: &str, name: &str, accounts: i64) -> Result<Self> {
         let deployment = Self::bare(server, base, name).await?;
         deployment.store.migrate().await?;
@@ -98,10 +98,10 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// Opens an empty place without a table.
+    /// Creates an empty database.
     ///
     /// # Errors
-    /// When the database says no.
+    /// When a statement fails.
     pub async fn bare(server: Server, base: &str, name: &str) -> Result<Self> {
         let name = format!("nemesis_{name}_{}", std::process::id());
         let dir = std::env::temp_dir().join(format!("pillarbox-{}-{name}", server.name()));
@@ -229,10 +229,10 @@ impl Deployment {
         healed(&self.log())
     }
 
-    /// Removes everything; a place that is dropped instead is kept to be looked at.
+    /// Removes everything; a deployment that is dropped instead is kept for inspection.
     ///
     /// # Errors
-    /// When the database says no.
+    /// When a statement fails.
     pub async fn close(mut self) -> Result {
         match &self.bank {
             Bank::Postgres(pool) => pool.close().await,
@@ -265,7 +265,7 @@ impl Deployment {
     /// How many events wait.
     ///
     /// # Errors
-    /// When the database says no.
+    /// When a statement fails.
     pub async fn pending(&self) -> Result<u64> {
         let stats = self.store.stats().await?;
         Ok(stats.new + stats.waiting + stats.held)

@@ -1,4 +1,4 @@
-//! A PgBouncer of our own, in transaction mode and with fewer connections than it has clients.
+//! A private PgBouncer in transaction mode, with fewer connections than clients.
 
 use std::{
     fs,

@@ -75,7 +75,7 @@ pub struct ArmedCut {
     pub disconnect: Disconnect,
 }
 
-/// A proxy in front of a server, for as long as it lives.
+/// A proxy in front of a server, for as long as it incarnations.
 #[derive(Debug)]
 pub struct Proxy {
     /// Where it listens, on this machine.
@@ -219,7 +219,7 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// A port that is listed for as long as its connection lives.
+/// A port that is listed for as long as its connection incarnations.
 struct RegisteredPort<'a>(&'a Shared, u16);
 
 impl<'a> RegisteredPort<'a> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct SeededRng(u64);
 
 impl SeededRng {
-    /// From this seed.
+    /// Creates a generator from a seed.
     pub const fn new(seed: u64) -> Self {
         // Zero would stay zero for ever.
         Self(seed ^ 0x9e37_79b9_7f4a_7c15)

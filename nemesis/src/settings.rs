@@ -1,4 +1,4 @@
-//! Relays in a hurry, and relays at leisure.
+//! Relay settings with short and with long leases.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

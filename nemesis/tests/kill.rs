@@ -3,22 +3,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use nemesis::check::{Faults, Report};
-use nemesis::config::{Disturbance, ListenerBehavior, Load, ProcessConfig, WriteLoad};
+use nemesis::config::{Load, ProcessConfig, WriteLoad};
 use nemesis::deployment::{Deployment, Server};
-use nemesis::log::Tail;
+use nemesis::log::{Log, Tail};
 use nemesis::process::{Process, Program};
 use nemesis::role::Role;
 use nemesis::scenario::{PROGRESS_TIMEOUT, wait_until};
 use nemesis::settings::{MAX_UNSETTLED, short_lease};
 use nemesis::writer::Writers;
-use pillarbox::Outbox;
+use pillarbox::{Outbox, RelaySettings};
 use tokio::task::{JoinSet, LocalSet};
 
 const KILLS: u64 = 100;
 
 /// Independent deployments side by side: most of a kill is waiting for the lease to lapse.
-const DEPLOYMENTS: u64 = 4;
+const DEPLOYMENTS: u64 = 2;
 
 const ACCOUNTS: i64 = 20;
 
@@ -60,16 +63,19 @@ async fn kill_in_one(server: Server, base: &str, number: u64) -> usize {
         transactions: u64::MAX,
         writers: 4,
         batch: 1,
-        rest: 30,
+        rest: 20,
         first: 0,
         load: Load::Even,
     };
+    // Writers wait while relays on a busy machine fall behind.
+    let log = Arc::new(Log::open(&deployment.log(), "writers").unwrap());
     let writers = Writers::start(&deployment.bank, &Outbox::new(), load);
+    let writers = writers.told_to(&deployment.bank, log);
     let mut tail = Tail::open(&deployment.log()).unwrap();
     let mut faults = Faults::default();
 
     for kill in (1..=KILLS).filter(|kill| kill % DEPLOYMENTS == number) {
-        let relay = relay(&deployment, kill);
+        let relay = relay(&deployment, kill, short_lease());
         tail.poll().unwrap();
         // Not before it delivers again: killing an idle relay proves nothing.
         let enough = tail.deliveries + kill * 37 % 200;
@@ -82,7 +88,10 @@ async fn kill_in_one(server: Server, base: &str, number: u64) -> usize {
         relay.kill().await.unwrap();
     }
     writers.stop().await.unwrap();
-    let last = relay(&deployment, KILLS + 1);
+    // The last relay is not killed, and must not lose its lease because the machine is busy.
+    let (lease, delivery_timeout) = (Duration::from_secs(5), Duration::from_secs(2));
+    let patient = RelaySettings { lease, delivery_timeout, ..short_lease() };
+    let last = relay(&deployment, KILLS + 1, patient);
     let drained = wait_until(PROGRESS_TIMEOUT, async || Ok(deployment.pending().await? == 0)).await;
     assert!(drained.is_ok(), "something is stuck: {:?}", deployment.store.stats().await);
     last.stop().await.unwrap();
@@ -96,18 +105,8 @@ async fn kill_in_one(server: Server, base: &str, number: u64) -> usize {
     report.delivered
 }
 
-fn relay(deployment: &Deployment, number: u64) -> Process {
-    let config = ProcessConfig {
-        url: deployment.url.clone(),
-        log: deployment.log(),
-        incarnation: format!("r{number}"),
-        settings: short_lease(),
-        listener: ListenerBehavior::Plain,
-        disturbance: Disturbance::None,
-        writes: None,
-        backoff: 60_000,
-        ahead: 0,
-    };
+fn relay(deployment: &Deployment, number: u64, settings: RelaySettings) -> Process {
+    let config = ProcessConfig::relay(deployment, &format!("r{number}"), settings);
     let program = Program::new(env!("CARGO_BIN_EXE_nemesis"));
     program.start(Role::Relay, &config, &deployment.errors()).unwrap()
 }

@@ -63,19 +63,19 @@ impl Relays {
 
     /// Its transaction was committed.
     pub(super) fn committed(&self, state: &mut State, event: u8) {
-        let lane = &mut state.relays[0].hot;
-        if lane.registered() & bit(event) != 0 {
-            lane.handing |= bit(event);
+        let key_queue = &mut state.relays[0].hot;
+        if key_queue.registered() & bit(event) != 0 {
+            key_queue.handing |= bit(event);
         }
     }
 
     /// Its transaction was rolled back.
     pub(super) fn rolled_back(&self, state: &mut State, event: u8) {
         let Some(rules) = self.rules.hot else { return };
-        let lane = &mut state.relays[0].hot;
+        let key_queue = &mut state.relays[0].hot;
         if rules.proves {
-            lane.registered.retain(|(it, _)| *it != event);
-            lane.handing &= !bit(event);
+            key_queue.registered.retain(|(it, _)| *it != event);
+            key_queue.handing &= !bit(event);
         } else {
             self.committed(state, event);
         }
@@ -90,10 +90,10 @@ impl Relays {
         let is_same = at.is_some() && at == relay.held;
         let is_ours = relay.held.is_some() && !relay.is_draining;
         if is_ours && (is_same || !rules.registers || !rules.epoch) {
-            relay.lane |= bit(event);
+            relay.key_queue |= bit(event);
         } else if at.is_some() {
             // It is an ordinary row now: what was read behind it must not pass it.
-            relay.lane &= bit(event) - 1;
+            relay.key_queue &= bit(event) - 1;
             relay.read = None;
         }
     }

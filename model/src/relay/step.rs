@@ -10,7 +10,7 @@ impl Relays {
         let next = state.rows.iter().position(|row| *row == Row::Absent);
         for event in (0..self.events).filter(|event| Some(usize::from(*event)) == open) {
             steps.push(Step::Commit(event));
-            if state.chances.rollbacks > 0 {
+            if state.faults.rollbacks > 0 {
                 steps.push(Step::RollBack(event));
             }
         }
@@ -29,7 +29,7 @@ impl Relays {
 
     pub(super) fn relays_steps(&self, state: &State, number: usize, steps: &mut Vec<Step>) {
         let relay = &state.relays[number];
-        let mut may = |condition: bool, step: Step| {
+        let mut faults = |condition: bool, step: Step| {
             if condition {
                 steps.push(step);
             }
@@ -37,24 +37,24 @@ impl Relays {
         let is_owner = relay.held.is_some_and(|epoch| state.is_owner(number, epoch));
         let is_free = state.shard.owner.is_none() || (state.shard.is_lapsed && self.rules.takeover);
         let has_nothing = relay.under_way.is_none() && relay.unsettled.is_empty();
-        may(relay.held.is_none() && is_free && has_nothing, Step::Take(number));
-        may(is_owner && state.shard.is_lapsed, Step::Renew(number));
-        may(relay.held.is_some() && !is_owner, Step::Notice(number));
-        may(state.chances.crashes > 0 && *relay != Relay::default(), Step::Crash(number));
-        may(state.chances.moves > 0 && is_owner && !relay.is_draining, Step::Drain(number));
-        may(relay.is_draining && (has_nothing || !self.rules.drain), Step::Release(number));
+        faults(relay.held.is_none() && is_free && has_nothing, Step::Take(number));
+        faults(is_owner && state.shard.is_lapsed, Step::Renew(number));
+        faults(relay.held.is_some() && !is_owner, Step::Notice(number));
+        faults(state.faults.crashes > 0 && *relay != Relay::default(), Step::Crash(number));
+        faults(state.faults.moves > 0 && is_owner && !relay.is_draining, Step::Drain(number));
+        faults(relay.is_draining && (has_nothing || !self.rules.drain), Step::Release(number));
         let works = relay.held.is_some() && !relay.is_draining;
-        may(works && relay.read.is_none(), Step::Read(number));
-        may(works && relay.read.is_none() && relay.floor > 0, Step::Sweep(number));
-        may(relay.read.is_some(), Step::TakeIn { relay: number, floor_rises: false });
+        faults(works && relay.read.is_none(), Step::Read(number));
+        faults(works && relay.read.is_none() && relay.floor > 0, Step::Sweep(number));
+        faults(relay.read.is_some(), Step::TakeIn { relay: number, floor_rises: false });
         let rises = self.floor && relay.read.is_some() && relay.floor < state.above_all();
-        may(rises, Step::TakeIn { relay: number, floor_rises: true });
+        faults(rises, Step::TakeIn { relay: number, floor_rises: true });
         let is_live = relay.is_live || !self.rules.deadline;
-        may(works && is_live && self.next_start(relay).is_some(), Step::Start(number));
-        may(relay.under_way.is_some(), Step::Deliver(number));
-        let looks = self.rules.fence == Fence::Looks && relay.looked.is_none();
-        may(looks && !relay.unsettled.is_empty(), Step::Look(number));
-        may(!looks && !relay.unsettled.is_empty(), Step::Settle(number));
+        faults(works && is_live && self.next_start(relay).is_some(), Step::Start(number));
+        faults(relay.under_way.is_some(), Step::Deliver(number));
+        let looks = self.rules.fence == Fence::ChecksOnly && relay.checked.is_none();
+        faults(looks && !relay.unsettled.is_empty(), Step::Look(number));
+        faults(!looks && !relay.unsettled.is_empty(), Step::Settle(number));
     }
 
     pub(super) fn apply(&self, state: &mut State, step: Step) {
@@ -71,7 +71,7 @@ impl Relays {
                 self.committed(state, event);
             }
             Step::RollBack(event) => {
-                state.chances.rollbacks -= 1;
+                state.faults.rollbacks -= 1;
                 state.rows[usize::from(event)] = Row::Gone;
                 self.rolled_back(state, event);
             }
@@ -85,7 +85,7 @@ impl Relays {
             Step::Take(number) => state.take(number),
             Step::Notice(number) => state.relays[number].leave(),
             Step::Drain(number) => {
-                state.chances.moves -= 1;
+                state.faults.moves -= 1;
                 state.relays[number].drain();
             }
             Step::Release(number) => state.release(number),
@@ -99,15 +99,15 @@ impl Relays {
             Step::Deliver(number) => self.deliver(state, number),
             Step::Look(number) => {
                 let passes = state.is_first_fenced_in(number);
-                state.relays[number].looked = Some(passes);
+                state.relays[number].checked = Some(passes);
             }
             Step::Settle(number) => self.settle(state, number),
         }
     }
 
     fn crash(&self, state: &mut State, number: usize) {
-        state.chances.crashes -= 1;
-        state.seen.explained += state.relays[number].in_hand();
+        state.faults.crashes -= 1;
+        state.violations.explained += state.relays[number].is_in_flight();
         if state.shard.owner == Some(number) {
             state.shard.is_lapsed = true;
         }
@@ -134,9 +134,10 @@ impl Relays {
         if self.rules.generations {
             page &= !relay.settled;
         }
-        let in_hand = relay.unsettled.iter().chain(&relay.under_way).map(|(event, _)| bit(*event));
-        page &= !in_hand.fold(0, |all, it| all | it);
-        relay.lane |= self.not_registered(page, relay.hot.registered());
+        let is_in_flight =
+            relay.unsettled.iter().chain(&relay.under_way).map(|(event, _)| bit(*event));
+        page &= !is_in_flight.fold(0, |all, it| all | it);
+        relay.key_queue |= self.not_registered(page, relay.hot.registered());
         relay.settled = 0;
         if floor_rises {
             relay.floor = above_all;
@@ -145,13 +146,13 @@ impl Relays {
 
     /// The next to start: the oldest, unless an older one is about to be committed.
     fn next_start(&self, relay: &Relay) -> Option<u8> {
-        let lane = self.not_registered(relay.lane, relay.hot.registered());
-        (relay.under_way.is_none() && lane != 0).then(|| lowest(lane))
+        let key_queue = self.not_registered(relay.key_queue, relay.hot.registered());
+        (relay.under_way.is_none() && key_queue != 0).then(|| lowest(key_queue))
     }
 
     fn start(&self, relay: &mut Relay) {
         if let Some((event, epoch)) = self.next_start(relay).zip(relay.held) {
-            relay.lane &= !bit(event);
+            relay.key_queue &= !bit(event);
             relay.under_way = Some((event, epoch));
             relay.unsettled.extend((!self.rules.delivers_first).then_some((event, epoch)));
         }
@@ -162,12 +163,12 @@ impl Relays {
         let Some((event, epoch)) = relay.under_way.take() else { return };
         relay.unsettled.extend(self.rules.delivers_first.then_some((event, epoch)));
         let at = usize::from(event);
-        state.seen.ghost |= !matches!(state.rows[at], Row::New | Row::Done);
-        let delivered = &mut state.seen.delivered;
+        state.violations.ghost |= !matches!(state.rows[at], Row::New | Row::Done);
+        let delivered = &mut state.violations.delivered;
         let is_first = delivered[at] == 0;
         let older = delivered[..at].iter().zip(&state.rows[..at]);
         let passes_one = older.into_iter().any(|(times, row)| *times == 0 && *row != Row::Gone);
-        state.seen.inverted |= is_first && passes_one;
+        state.violations.inverted |= is_first && passes_one;
         delivered[at] += 1;
     }
 
@@ -175,13 +176,13 @@ impl Relays {
         let is_ours = state.is_first_fenced_in(number);
         let passes = match self.rules.fence {
             Fence::Locks => is_ours,
-            Fence::Looks => state.relays[number].looked.take() == Some(true),
+            Fence::ChecksOnly => state.relays[number].checked.take() == Some(true),
             Fence::Missing => true,
         };
         let relay = &mut state.relays[number];
         let (event, epoch) = relay.unsettled.remove(0);
         if passes {
-            state.seen.overruled |= !is_ours;
+            state.violations.overruled |= !is_ours;
             relay.settled |= bit(event);
             state.rows[usize::from(event)] = Row::Done;
         } else if relay.held == Some(epoch) {
@@ -192,10 +193,10 @@ impl Relays {
 
 impl State {
     fn lapse(&mut self) {
-        self.chances.lapses -= 1;
+        self.faults.lapses -= 1;
         self.shard.is_lapsed = true;
         let Some(owner) = self.shard.owner else { return };
-        self.seen.explained += self.relays[owner].in_hand();
+        self.violations.explained += self.relays[owner].is_in_flight();
         self.relays[owner].is_live = false;
     }
 
@@ -224,13 +225,13 @@ impl State {
 
 impl Relay {
     /// How many events may be delivered again if it is lost now.
-    fn in_hand(&self) -> u8 {
+    fn is_in_flight(&self) -> u8 {
         u8::try_from(self.unsettled.len()).unwrap_or(u8::MAX) + u8::from(self.under_way.is_some())
     }
 
     /// Puts down what it has not begun.
     fn drain(&mut self) {
-        (self.is_draining, self.lane, self.read) = (true, 0, None);
+        (self.is_draining, self.key_queue, self.read) = (true, 0, None);
         self.hot.leave();
     }
 

@@ -2,11 +2,11 @@
 
 use super::{Expected, Run, breaks, holds};
 use crate::explore::{Found, explore};
-use crate::waiting::{May, Rules, Waiting};
+use crate::waiting::{Faults, Rules, Waiting};
 
 const MODEL: &str = "rows that wait";
 
-const ALL: May = May {
+const ALL: Faults = Faults {
     late: true,
     delay: true,
     hold: true,
@@ -18,18 +18,18 @@ const ALL: May = May {
 };
 
 /// Of rows below the floor, an operator's alone are to be found.
-const OPERATED: May = May { late: false, delay: false, lose: false, ..ALL };
+const OPERATED: Faults = Faults { late: false, delay: false, lose: false, ..ALL };
 
 /// The relay hears of whatever happens below its floor, so that it need not sweep.
-const HEARD: May = May { late: false, hold: false, lose: false, sweep: false, ..ALL };
+const HEARD: Faults = Faults { late: false, hold: false, lose: false, sweep: false, ..ALL };
 
-const fn rows(events: u8, reads: usize, rules: Rules, may: May) -> Waiting {
-    Waiting { events, reads, rules, may }
+const fn rows(events: u8, reads: usize, rules: Rules, faults: Faults) -> Waiting {
+    Waiting { events, reads, rules, faults }
 }
 
 /// Two events, and one read at a time.
-fn broken(rules: Rules, may: May) -> Found {
-    explore(&rows(2, 1, rules, may))
+fn broken(rules: Rules, faults: Faults) -> Found {
+    explore(&rows(2, 1, rules, faults))
 }
 
 pub(super) fn runs() -> Vec<Run> {
@@ -39,11 +39,9 @@ pub(super) fn runs() -> Vec<Run> {
 fn kept() -> Vec<Run> {
     vec![
         holds(MODEL, "3 events, all faults", || explore(&rows(3, 1, Rules::KEPT, ALL))),
-        holds(
-            MODEL,
-            "2 events, all faults but crashes and cursor resets, two concurrent reads",
-            || explore(&rows(2, 2, Rules::KEPT, May { crash: false, reset: false, ..ALL })),
-        ),
+        holds(MODEL, "2 events, all faults but a cursor reset, two concurrent reads", || {
+            explore(&rows(2, 2, Rules::KEPT, Faults { reset: false, ..ALL }))
+        }),
         holds(MODEL, "3 events, no sweep and no fault that needs one", || {
             explore(&rows(3, 1, Rules::KEPT, HEARD))
         }),
@@ -111,7 +109,7 @@ fn refuted_by_what_is_left() -> Vec<Run> {
             broken(Rules { tail: false, ..Rules::KEPT }, HEARD)
         }),
         stuck("no sweep, and a read satisfies requests made after it began", || {
-            broken(Rules { wishes: false, ..Rules::KEPT }, HEARD)
+            broken(Rules { requests_outlive_reads: false, ..Rules::KEPT }, HEARD)
         }),
     ]
 }

@@ -74,8 +74,8 @@ impl Waiting {
         }
         if is_open {
             steps.push(Step::Commit(Row::New));
-            let delayed = [Row::Waiting, Row::Early].into_iter().filter(|_| self.may.delay);
-            let gone = self.may.late.then_some(Row::Gone);
+            let delayed = [Row::Waiting, Row::Early].into_iter().filter(|_| self.faults.delay);
+            let gone = self.faults.late.then_some(Row::Gone);
             steps.extend(delayed.chain(gone).map(Step::Commit));
         }
         for (event, row) in all() {
@@ -84,7 +84,7 @@ impl Waiting {
                 Row::Waiting => {
                     steps.push(Step::Promote { event, is_heard: true });
                     let unheard = Step::Promote { event, is_heard: false };
-                    steps.extend(self.may.lose.then_some(unheard));
+                    steps.extend(self.faults.lose.then_some(unheard));
                 }
                 Row::Held => steps.extend([Step::Replay(event), Step::Skip(event)]),
                 _ => {}
@@ -94,7 +94,7 @@ impl Waiting {
 
     /// Whether a transaction is open that others must not see around.
     pub(super) fn is_alone(&self, state: &State) -> bool {
-        !self.may.late && state.rows.contains(&Row::Open)
+        !self.faults.late && state.rows.contains(&Row::Open)
     }
 
     pub(super) fn promote(&self, state: &mut State, event: u8, is_heard: bool) {
@@ -106,7 +106,7 @@ impl Waiting {
         let rises_to = relay.reads.iter().filter_map(|read| read.rises_to).max();
         let rises_to = rises_to.filter(|_| self.rules.rising).unwrap_or(0);
         relay.wants_key |= event < relay.floor.max(rises_to);
-        let is_in_hand = relay.in_hand() & bit(event) != 0;
+        let is_in_hand = relay.is_in_flight() & bit(event) != 0;
         relay.promoted |= if is_in_hand && self.rules.unheard { bit(event) } else { 0 };
     }
 }

@@ -1,7 +1,7 @@
 //! Reads: what they see when they begin, and what is made of it when they are taken in.
 
 use super::database::{Before, Row, first};
-use super::{Hand, Relay, Set, State, Step, Waiting, bit};
+use super::{InFlight, Relay, Set, State, Step, Waiting, bit};
 
 /// A read under way: what its snapshot has shown of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,7 +37,7 @@ impl Waiting {
             }
         }
         for (number, read) in relay.reads.iter().enumerate() {
-            let count = (read.rows & !relay.in_hand()).count_ones();
+            let count = (read.rows & !relay.is_in_flight()).count_ones();
             let most = 0..=u8::try_from(count).unwrap_or(u8::MAX);
             steps.extend(most.map(|most| Step::TakeIn { read: number, most }));
         }
@@ -91,14 +91,14 @@ impl Waiting {
     pub(super) fn take_in(&self, state: &mut State, number: usize, most: u8) {
         let relay = &mut state.relay;
         let read = relay.reads.remove(number);
-        let rows = read.rows & !relay.in_hand();
+        let rows = read.rows & !relay.is_in_flight();
         let taken = first(rows, most);
         for (event, hand) in (0..).zip(&mut relay.hand) {
             if taken & bit(event) != 0 {
-                *hand = Hand::Queued;
+                *hand = InFlight::Queued;
             }
         }
-        if read.kind == Kind::Key && !self.rules.wishes {
+        if read.kind == Kind::Key && !self.rules.requests_outlive_reads {
             relay.wants_key = false;
         }
         // What is left of a page is in the next one.
@@ -112,8 +112,8 @@ impl Waiting {
 }
 
 impl Relay {
-    pub(super) fn in_hand(&self) -> Set {
-        let hand = (0..).zip(&self.hand).filter(|(_, hand)| **hand != Hand::Out);
+    pub(super) fn is_in_flight(&self) -> Set {
+        let hand = (0..).zip(&self.hand).filter(|(_, hand)| **hand != InFlight::Out);
         hand.map(|(event, _)| bit(event)).sum()
     }
 

@@ -1,33 +1,33 @@
 //! What the relay does with the rows that it has read, and what any step changes.
 
 use super::database::Row;
-use super::{Hand, Relay, State, Step, Verdict, Waiting, bit};
+use super::{InFlight, Relay, State, Step, Verdict, Waiting, bit};
 
 impl Waiting {
     pub(super) fn relay_steps(&self, state: &State, steps: &mut Vec<Step>) {
         let relay = &state.relay;
         if let Some(event) = relay.next_start() {
             let verdicts = [Verdict::Done, Verdict::Retry, Verdict::Hold];
-            let verdicts = verdicts.iter().filter(|it| self.may.hold || **it != Verdict::Hold);
+            let verdicts = verdicts.iter().filter(|it| self.faults.hold || **it != Verdict::Hold);
             steps.extend(verdicts.map(|verdict| Step::Deliver { event, verdict: *verdict }));
-            steps.extend(self.may.put_back.then_some(Step::PutBack(event)));
+            steps.extend(self.faults.put_back.then_some(Step::PutBack(event)));
         }
         for (event, hand) in (0..).zip(&relay.hand) {
             match hand {
-                Hand::Judged(_) => steps.push(Step::Settle(event)),
-                Hand::Written(_) => {
+                InFlight::Judged(_) => steps.push(Step::Settle(event)),
+                InFlight::Written(_) => {
                     steps.push(Step::Hear { event, was_lost: false });
                     let lost = Step::Hear { event, was_lost: true };
-                    steps.extend(self.may.lose.then_some(lost));
+                    steps.extend(self.faults.lose.then_some(lost));
                 }
-                Hand::Out | Hand::Queued => {}
+                InFlight::Out | InFlight::Queued => {}
             }
             steps.extend((relay.early & bit(event) != 0).then_some(Step::Postpone(event)));
         }
-        let can_sweep = self.may.sweep && self.rules.heads && !relay.wants_heads;
+        let can_sweep = self.faults.sweep && self.rules.heads && !relay.wants_heads;
         steps.extend(can_sweep.then_some(Step::Sweep));
-        steps.extend((self.may.reset && relay.floor > 0).then_some(Step::Reset));
-        let can_crash = self.may.crash && *relay != Relay::new(self.events);
+        steps.extend((self.faults.reset && relay.floor > 0).then_some(Step::Reset));
+        let can_crash = self.faults.crash && *relay != Relay::new(self.events);
         steps.extend(can_crash.then_some(Step::Crash));
     }
 
@@ -56,17 +56,17 @@ impl Waiting {
     /// A verdict that was written before does not apply again: the row's token has moved.
     fn hear(&self, relay: &mut Relay, event: u8, was_lost: bool) {
         match relay.hand[usize::from(event)] {
-            Hand::Written(Verdict::Done) => self.forget(relay, event),
+            InFlight::Written(Verdict::Done) => self.forget(relay, event),
             // Nobody knows what became of it.
-            Hand::Written(_) if was_lost => self.put_back(relay, event),
-            Hand::Written(_) => self.wait(relay, event, self.rules.close),
-            Hand::Out | Hand::Queued | Hand::Judged(_) => {}
+            InFlight::Written(_) if was_lost => self.put_back(relay, event),
+            InFlight::Written(_) => self.wait(relay, event, self.rules.close),
+            InFlight::Out | InFlight::Queued | InFlight::Judged(_) => {}
         }
     }
 
     /// It is out of hand: what reads under way say of it does not count.
     fn forget(&self, relay: &mut Relay, event: u8) {
-        relay.hand[usize::from(event)] = Hand::Out;
+        relay.hand[usize::from(event)] = InFlight::Out;
         relay.wants_key |= relay.promoted & bit(event) != 0;
         relay.promoted &= !bit(event);
         if self.rules.in_flight {
@@ -87,7 +87,11 @@ impl Waiting {
             relay.close_reads();
         }
         if self.rules.drops_queue {
-            relay.hand.iter_mut().filter(|it| **it == Hand::Queued).for_each(|it| *it = Hand::Out);
+            relay
+                .hand
+                .iter_mut()
+                .filter(|it| **it == InFlight::Queued)
+                .for_each(|it| *it = InFlight::Out);
         }
     }
 }
@@ -102,23 +106,24 @@ impl State {
     fn deliver(&mut self, event: u8, verdict: Verdict) {
         let at = usize::from(event);
         let relay = &mut self.relay;
-        let is_done =
-            |(row, hand): (&Row, &Hand)| matches!(row, Row::Done | Row::Gone) || is_success(*hand);
+        let is_done = |(row, hand): (&Row, &InFlight)| {
+            matches!(row, Row::Done | Row::Gone) || is_success(*hand)
+        };
         let mut older = self.rows[..at].iter().zip(&relay.hand);
-        self.seen.inverted |= !older.all(is_done);
+        self.violations.inverted |= !older.all(is_done);
         match self.rows[at] {
             Row::New => {}
-            Row::Early | Row::Waiting => self.seen.early = true,
-            Row::Held | Row::Done => self.seen.duplicate = true,
-            Row::Absent | Row::Open | Row::Gone => self.seen.ghost = true,
+            Row::Early | Row::Waiting => self.violations.early = true,
+            Row::Held | Row::Done => self.violations.duplicate = true,
+            Row::Absent | Row::Open | Row::Gone => self.violations.ghost = true,
         }
-        relay.hand[at] = Hand::Judged(verdict);
+        relay.hand[at] = InFlight::Judged(verdict);
     }
 
     fn settle(&mut self, event: u8) {
         let at = usize::from(event);
-        let Hand::Judged(verdict) = self.relay.hand[at] else { return };
-        self.relay.hand[at] = Hand::Written(verdict);
+        let InFlight::Judged(verdict) = self.relay.hand[at] else { return };
+        self.relay.hand[at] = InFlight::Written(verdict);
         self.rows[at] = match verdict {
             Verdict::Done => Row::Done,
             Verdict::Retry => Row::Waiting,
@@ -141,12 +146,13 @@ impl State {
 impl Relay {
     /// The oldest that is queued, unless a verdict is to be written first by which the key waits.
     fn next_start(&self) -> Option<u8> {
-        let is_passed = |hand: &Hand| matches!(hand, Hand::Out | Hand::Queued) || is_success(*hand);
-        let queued = self.hand.iter().position(|hand| *hand == Hand::Queued);
+        let is_passed =
+            |hand: &InFlight| matches!(hand, InFlight::Out | InFlight::Queued) || is_success(*hand);
+        let queued = self.hand.iter().position(|hand| *hand == InFlight::Queued);
         queued.filter(|_| self.hand.iter().all(is_passed)).and_then(|it| u8::try_from(it).ok())
     }
 }
 
-fn is_success(hand: Hand) -> bool {
-    matches!(hand, Hand::Judged(Verdict::Done) | Hand::Written(Verdict::Done))
+fn is_success(hand: InFlight) -> bool {
+    matches!(hand, InFlight::Judged(Verdict::Done) | InFlight::Written(Verdict::Done))
 }

@@ -42,7 +42,7 @@ impl Bank {
     /// Lets the database clean up after the last backlog and see the one there is.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn tidy(&self) -> Result<()> {
         let tidy = match self {
             Self::Postgres(_) => "vacuum analyze outbox_event",
@@ -59,10 +59,10 @@ impl Bank {
     }
 
     /// Adds the steps from one number up to another to the backlog by plain inserts, spread over
-    /// the accounts, without glimpses.
+    /// the accounts, without unordered events.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn fill(&self, from: i64, to: i64, accounts: i64) -> Result<()> {
         match self {
             Self::Postgres(pool) => {
@@ -97,7 +97,7 @@ impl Bank {
     /// Adds events that make trouble: so many steps of the poisoned account, and so many troubles.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn emit_disturbances(&self, ordered: i64, disturbances: i64) -> Result<()> {
         let outbox = Outbox::new();
         let poison: Vec<OrderedEvent> =
@@ -116,7 +116,7 @@ impl Bank {
     /// Deletes every event.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn clear(&self) -> Result<()> {
         on_pool!(self, pool => {
             sqlx::query("delete from outbox_event").execute(pool).await.map(drop)?;

@@ -68,7 +68,7 @@ impl Bank {
     /// A connection of another program. On MySQL it turns off the checks that a session can turn off.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn foreign_client(&self) -> Result<ForeignClient> {
         Ok(match self {
             Self::Postgres(pool) => ForeignClient::Postgres(pool.acquire().await?.detach()),
@@ -84,7 +84,7 @@ impl Bank {
     /// What became of the rows that have a tenant.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn row_counts(&self) -> Result<Vec<RowCount>> {
         on_pool!(self, pool => {
             let all: Vec<(String, i16, i64, i64)> = sqlx::query_as(TALLY).fetch_all(pool).await?;
@@ -96,7 +96,7 @@ impl Bank {
     /// How many events wait that are of other accounts than this one.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn waiting_beside(&self, account: i64) -> Result<i64> {
         let beside = sqlx::AssertSqlSafe(self.sql(BESIDE));
         on_pool!(self, pool => {

@@ -20,7 +20,7 @@ impl Bank {
     /// no longer there.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn age(&self, id: &str) -> Result<Option<i64>> {
         let age = match self {
             Self::Postgres(_) => AGE_POSTGRES,
@@ -36,7 +36,7 @@ impl Bank {
     /// Whether more events wait than anybody needs to wait.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn is_behind(&self) -> Result<bool> {
         let waiting = "
 select count(*) from (select 1 from outbox_event where status in (0, 2) limit 1000) as waiting";
@@ -49,7 +49,7 @@ select count(*) from (select 1 from outbox_event where status in (0, 2) limit 10
     /// Some of the events that are done and not yet purged, the latest first.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn done(&self) -> Result<Vec<String>> {
         let done = "select event_id from outbox_event where status = 1 order by seq desc limit 100";
         on_pool!(self, pool => {
@@ -60,7 +60,7 @@ select count(*) from (select 1 from outbox_event where status in (0, 2) limit 10
     /// What the events of each account have brought about.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn effects(&self) -> Result<Vec<Effect>> {
         on_pool!(self, pool => {
             let all = sqlx::query_as("select n, balance from effect order by account");
@@ -72,7 +72,7 @@ select count(*) from (select 1 from outbox_event where status in (0, 2) limit 10
     /// What each account has committed.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn committed(&self) -> Result<Vec<Account>> {
         on_pool!(self, pool => {
             let mut tx = pool.begin().await?;
@@ -88,7 +88,7 @@ select count(*) from (select 1 from outbox_event where status in (0, 2) limit 10
     /// Waits until no transaction is open any more that has changed an account.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn settled(&self) -> Result<()> {
         on_pool!(self, pool => {
             sqlx::raw_sql("update account set n = n").execute(pool).await?;
@@ -99,7 +99,7 @@ select count(*) from (select 1 from outbox_event where status in (0, 2) limit 10
     /// Has the server end the session of a client's port. Returns whether there was one.
     ///
     /// # Errors
-    /// What the database says.
+    /// When a statement fails.
     pub async fn terminate(&self, port: u16) -> Result<bool> {
         match self {
             Self::Postgres(pool) => {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// What was done to each life of a relay.
+/// What was done to each incarnation of a relay.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(BTreeMap<String, Done>);
 
-/// What was done to one life.
+/// What was done to one incarnation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     pauses: usize,

@@ -1,6 +1,5 @@
-//! Everything at once: relays and writers killed, paused, restarted and cut off, their clocks off,
-//! sessions ended, the server killed, an operator who replays and purges, and effects that an inbox
-//! lets happen once.
+//! Combined faults: relays and writers are killed, paused, restarted and disconnected, clocks are
+//! shifted, sessions ended and the server killed, while an operator replays and purges.
 
 mod kills;
 mod operator;
@@ -34,13 +33,13 @@ use crate::{Result, audit};
 
 const WRITERS: u64 = 2;
 
-/// Nobody is given more relays.
+/// The most relays of a run.
 const MOST_RELAYS: u64 = 8;
 
-/// How many milliseconds an event waits between two attempts at most.
+/// The longest backoff, in milliseconds.
 const BACKOFF: u64 = 2000;
 
-/// A storm that is shorter says little about what is rare.
+/// Seconds; shorter runs start more relays, so that every fault happens.
 const LONG: u64 = 30;
 
 pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
@@ -69,12 +68,12 @@ pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
     injected.extend(late_verdict::inject(env, &settings()).await?);
     injected.extend(end(writes).await?);
     let drained = drain(env).await?;
-    let script = Expected { relays, kinds, crashed, replayed: Some(replayed) };
-    Ok(Outcome::of(env, script, injected, drained).await?.findings())
+    let expected = Expected { relays, kinds, crashed, replayed: Some(replayed) };
+    Ok(Outcome::of(env, expected, injected, drained).await?.findings())
 }
 
 /// Waits until half of the transactions have ended as they should: nothing more is done to anybody,
-/// and after a short storm on a busy machine it takes a while.
+/// and after a short run on a busy machine it takes a while.
 async fn says_something(env: &Environment) -> Result {
     let mut tail = env.tail()?;
     wait_until(PROGRESS_TIMEOUT, async || {
@@ -92,7 +91,7 @@ async fn end(processes: Vec<SupervisedProcess>) -> Result<InjectedFaults> {
     Ok(injected)
 }
 
-/// From one to eight; a short storm has enough for everything to be done to somebody.
+/// From one to eight; a short run has enough for every fault to happen.
 fn draw_relays(seed: u64, seconds: u64) -> u64 {
     let least = if seconds < LONG { 4 } else { 1 };
     // Seeds beside each other begin alike.
@@ -100,7 +99,7 @@ fn draw_relays(seed: u64, seconds: u64) -> u64 {
     least + rng.below(MOST_RELAYS + 1 - least)
 }
 
-/// What is to be done on this database, and must have been at the end.
+/// The kinds of faults that this database allows, all of which must happen.
 fn kinds(env: &Environment) -> Result<Vec<FaultKind>> {
     let mut kinds = FaultKind::PROCESS.to_vec();
     if env.deployment.server == Server::Sqlite {
@@ -115,7 +114,7 @@ fn kinds(env: &Environment) -> Result<Vec<FaultKind>> {
     Ok(kinds)
 }
 
-/// Relays that deliver and write, and processes that only write, each behind a network of its own.
+/// Starts relays that write, too, and processes that only write, each behind a proxy of its own.
 async fn start(
     env: &Environment,
     relays: u64,
@@ -188,7 +187,7 @@ fn settings() -> RelaySettings {
     }
 }
 
-/// A relay to which nothing happens delivers what is left, and what was given up by order.
+/// Starts a relay without faults that delivers the rest, and replays the dead letters.
 pub(super) async fn drain(env: &Environment) -> Result<Drained> {
     std::fs::write(env.deployment.healed(), "")?;
     let (begun, left) = (now(), env.deployment.pending().await?);

@@ -1,4 +1,4 @@
-//! The crash matrix: at every named point a process is killed, panics, meets an error, or stands
+//! Crash points: at every named point a process is killed, panics, meets an error, or stands
 //! still for longer than its lease. Each case has a database of its own and is counted by itself.
 
 mod case;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{PROGRESS_TIMEOUT, RunOptions, Scenario};
 use crate::Result;
 use crate::check::{Faults, Report};
-use crate::config::{Disturbance, ListenerBehavior, Load, ProcessConfig, WriteLoad};
+use crate::config::{Load, ProcessConfig, WriteLoad};
 use crate::deployment::Deployment;
 use crate::finding::{Finding, Verdict};
 use crate::log::Tail;
@@ -49,17 +49,7 @@ impl Environment {
 
     /// ProcessConfig for a relay that delivers and does nothing else.
     pub fn relay_config(&self, incarnation: &str, settings: &RelaySettings) -> ProcessConfig {
-        ProcessConfig {
-            url: self.deployment.url.clone(),
-            log: self.deployment.log(),
-            incarnation: incarnation.to_owned(),
-            settings: settings.clone(),
-            listener: ListenerBehavior::Plain,
-            disturbance: Disturbance::None,
-            writes: None,
-            backoff: 60_000,
-            ahead: 0,
-        }
+        ProcessConfig::relay(&self.deployment, incarnation, settings.clone())
     }
 
     /// Starts a relay process.

@@ -1,4 +1,4 @@
-//! What can be done to a process, and what was.
+//! The kinds of faults, and the faults injected into processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::check::Faults;
 use crate::log::{Entry, Line, parse};
 use crate::process::{Process, Usage};
 
-/// One kind of fault.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FaultKind {
-    /// SIGKILL, and another life.
+    /// SIGKILL and a restart.
     Kill,
     /// SIGSTOP for longer than the lease.
     Pause,
-    /// SIGTERM, the end, and another life.
+    /// SIGTERM and a restart.
     Restart,
     /// All connections are closed.
     Cut,
@@ -37,17 +37,17 @@ pub(super) enum FaultKind {
     Delay,
     /// The server is told to end a session.
     Terminate,
-    /// A life whose clock is an hour off.
+    /// An incarnation whose clock is an hour off.
     Clock,
     /// The disk is full.
     Disk,
 }
 
 impl FaultKind {
-    /// What can be done to any process.
+    /// Faults of any process.
     pub(super) const PROCESS: [Self; 3] = [Self::Kill, Self::Pause, Self::Restart];
 
-    /// What can be done to the network between it and a server, and to its sessions there.
+    /// Faults of the network and of sessions.
     pub(super) const NETWORK: [Self; 9] = [
         Self::Cut,
         Self::Reset,
@@ -60,7 +60,7 @@ impl FaultKind {
         Self::Terminate,
     ];
 
-    /// How it is called in a table.
+    /// Its label in a table.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kills of relays and writers",
@@ -101,15 +101,15 @@ impl FaultKind {
     }
 }
 
-/// What was done to all lives of a slot, and when.
+/// The faults injected into all incarnations of a process.
 #[derive(Debug, Default)]
 pub(super) struct InjectedFaults {
     pub(super) faults: Faults,
-    /// Whom, and when in microseconds since 1970.
+    /// Incarnations, and the time in microseconds since 1970.
     pub(super) kills: Vec<(String, i64)>,
-    /// How often each kind.
+    /// The number of faults of each kind.
     pub(super) counts: BTreeMap<FaultKind, usize>,
-    /// The most that a life had taken of the machine.
+    /// The largest resource usage of an incarnation.
     pub(super) usage: Usage,
 }
 

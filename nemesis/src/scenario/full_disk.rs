@@ -56,8 +56,8 @@ pub(super) async fn run(env: &Environment) -> Result<Vec<Finding>> {
     }
     let drained = combined_faults::drain(env).await?;
     let kinds = vec![FaultKind::Disk];
-    let script = Expected { relays: RELAYS, kinds, crashed: None, replayed: None };
-    let outcome = Outcome::of(env, script, injected, drained).await?;
+    let expected = Expected { relays: RELAYS, kinds, crashed: None, replayed: None };
+    let outcome = Outcome::of(env, expected, injected, drained).await?;
     let mut found = outcome.findings();
     if env.deployment.server != Server::Sqlite {
         found.push(Finding::info("server crashes on the full disk", deaths).key("server_deaths"));

@@ -1,4 +1,4 @@
-//! Relays without faults: many writers and the hot path, rolling restarts, and who takes over.
+//! Relays without faults, rolling restarts, and takeovers.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const RELAYS: u64 = 4;
 
 /// Four relay processes that write and deliver, and nothing is done to them.
 pub(super) async fn no_faults(env: &Environment) -> Result<Vec<Finding>> {
-    // Seven of ten commit, five steps each, of each a step and a glimpse.
+    // Seven of ten commit, five steps each, of each a step and a unordered events.
     let transactions = env.options.scale.pick(40, 1000, 14_400) / RELAYS;
     let mut relays = Vec::new();
     for number in 1..=RELAYS {

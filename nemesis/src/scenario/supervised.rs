@@ -1,4 +1,4 @@
-//! A slot: one process through all its lives, and what is done to it.
+//! A supervised process: restarted after each fault, through all its incarnations.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::proxy::{ArmedCut, Direction, Disconnect, Network, Proxy, authority};
 use crate::rng::SeededRng;
 use crate::role::Role;
 
-/// One process of several.
+/// A supervised process.
 #[derive(Debug)]
 pub(super) struct SupervisedProcess {
     name: String,
@@ -42,7 +42,7 @@ pub(super) struct SupervisedProcess {
 }
 
 impl SupervisedProcess {
-    /// One that does not run yet.
+    /// Creates a process that does not run yet.
     pub(super) fn new(
         env: &Environment,
         number: u64,
@@ -67,24 +67,24 @@ impl SupervisedProcess {
         })
     }
 
-    /// The same behind a proxy of its own.
+    /// Puts the process behind a proxy of its own.
     pub(super) async fn behind_proxy(mut self) -> Result<Self> {
         let proxy = Proxy::start(authority(&self.config.url)?, None).await?;
         self.config.url = proxy.in_front_of(&self.config.url)?;
         Ok(Self { proxy: Some(proxy), ..self })
     }
 
-    /// The clocks of one life in three are an hour off, and that of the first one if it is said.
+    /// Shifts the clock of one incarnation in three by an hour, and optionally that of the first.
     pub(super) fn with_clocks(self, library: PathBuf, rng: SeededRng, begins_ahead: bool) -> Self {
         Self { faketime: Some((library, rng)), begins_ahead, ..self }
     }
 
-    /// Its first life, or the next.
+    /// Starts the next incarnation.
     pub(super) fn live(&mut self) -> Result {
         self.started += 1;
         self.config.incarnation = format!("{}.{}", self.name, self.started);
         if let Some(writes) = &mut self.config.writes {
-            // Another life, other transactions.
+            // Another incarnation changes other accounts.
             writes.first = writes.first.wrapping_add(7919);
         }
         let is_first = self.begins_ahead && self.started == 1;
@@ -104,8 +104,7 @@ impl SupervisedProcess {
         Ok(())
     }
 
-    /// First what it was dealt, then one thing after another by chance, until it is over; then
-    /// everything is well again.
+    /// Injects the assigned faults, then random ones until the run is over.
     pub(super) async fn inject_faults(
         mut self,
         mut rng: SeededRng,
@@ -123,7 +122,7 @@ impl SupervisedProcess {
             let kind = next.unwrap_or_else(|| self.draw(&mut rng));
             let before = self.injected.count(kind);
             self.inject(kind, &mut rng).await?;
-            // What came to nothing, because the server was away, is tried again.
+            // A fault without effect, because the server was down, is injected again.
             if next.is_some() && self.injected.count(kind) == before && now() < give_up {
                 assigned.push_back(kind);
             }
@@ -165,7 +164,7 @@ impl SupervisedProcess {
         Ok(())
     }
 
-    /// Kills it for the last time, which is no part of its torment. Returns what that was.
+    /// Ends the process, and returns the injected faults.
     pub(super) async fn end(mut self) -> Result<InjectedFaults> {
         let process = self.process.take().ok_or("no process")?;
         self.injected.usage = self.injected.usage.max(process.usage()?);
@@ -207,7 +206,7 @@ impl SupervisedProcess {
         self.live()
     }
 
-    /// Something with the network. Returns whether it came to anything.
+    /// Injects a network fault. Returns whether it had an effect.
     async fn disturb(&self, kind: FaultKind, rng: &mut SeededRng) -> Result<bool> {
         let Some(proxy) = &self.proxy else { return Ok(false) };
         // Longer than the lease, so that somebody else takes over meanwhile.

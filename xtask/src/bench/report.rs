@@ -1,12 +1,10 @@
 //! The figures of a run, as tables for a terminal and for the page.
 
 pub(super) mod cell;
-mod goal;
 
 use serde_json::Value;
 
-use self::cell::{each_second, number, pair, ratio, size, spread, text};
-use self::goal::Goal;
+use self::cell::{Goal, each_second, number, pair, ratio, size, spread, text};
 use super::plot::{Plot, plots};
 use crate::{Result, table::Table};
 
@@ -107,7 +105,7 @@ impl Report {
                 number(&figure["limit"]),
                 ratio(&figure["ratio"]),
                 spread(&figure["ratio_spread"]),
-                goal.map(Goal::words).unwrap_or_default(),
+                goal.map(Goal::text).unwrap_or_default(),
                 goal.map(|goal| goal.verdict(figure)).unwrap_or_default().to_owned(),
             ]);
         }
@@ -131,7 +129,7 @@ impl Report {
                     if is_absent { "did not run".to_owned() } else { number(&peer["value"]) },
                     ratio(&peer["ratio"]),
                     if is_absent { String::new() } else { spread(&peer["ratio_spread"]) },
-                    goal.map(Goal::words).unwrap_or_default(),
+                    goal.map(Goal::text).unwrap_or_default(),
                     met.unwrap_or_default().to_owned(),
                 ]);
             }
@@ -188,7 +186,7 @@ impl Report {
                 format!("{} / {}", number(&figure["ours"]), number(&figure["limit"])),
                 ratio(&figure["ratio"]),
                 spread(&figure["ratio_spread"]),
-                goal.map(Goal::words).unwrap_or_default(),
+                goal.map(Goal::text).unwrap_or_default(),
                 goal.map(|goal| goal.verdict(figure)).unwrap_or_default().to_owned(),
             ]);
         }

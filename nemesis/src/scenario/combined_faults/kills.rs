@@ -1,4 +1,4 @@
-//! Relays killed as fast as they come back, until it is enough.
+//! Kills relays as soon as they deliver again, until there were enough kills.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,8 +55,8 @@ pub(super) async fn run(env: &Environment, kills: u64) -> Result<Vec<Finding>> {
     writer.kill().await?;
     let drained = drain(env).await?;
     let kinds = vec![FaultKind::Kill];
-    let script = Expected { relays, kinds, crashed: None, replayed: None };
-    let outcome = Outcome::of(env, script, injected, drained).await?;
+    let expected = Expected { relays, kinds, crashed: None, replayed: None };
+    let outcome = Outcome::of(env, expected, injected, drained).await?;
     let busy = outcome.busy_kills();
     let mut found = outcome.findings();
     found.insert(

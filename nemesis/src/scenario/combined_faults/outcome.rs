@@ -1,4 +1,4 @@
-//! What a storm came to.
+//! The outcome of a run with combined faults.
 
 use std::time::Duration;
 
@@ -11,47 +11,47 @@ use crate::scenario::fault::{FaultKind, InjectedFaults};
 use crate::settings::MAX_UNSETTLED;
 use crate::{Result, audit};
 
-/// What a process may take of the machine.
+/// The limits of a process.
 const MOST_MEMORY: u64 = 256 * 1024;
 const MOST_THREADS: u64 = 32;
 const MOST_FILES: u64 = 64;
 
-/// A busy machine and a long way to a disk.
+/// Allows for a busy machine and a slow disk.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// As many events a second are delivered at least when there is nothing but a backlog.
+/// The least rate of draining a backlog, in events per second.
 const SLOWEST: u64 = 20;
 
-/// Below that there was nothing but errors. Every other one may meet a server that is away.
+/// The least percentage of successful transactions; every other one may meet a server that is down.
 pub(super) const MIN_SUCCESS_PERCENT: u64 = 50;
 
-/// How many of a hundred ended as they should.
+/// The percentage of successful transactions.
 pub(super) fn share(succeeded: u64, failed: u64) -> u64 {
     100 * succeeded / (succeeded + failed).max(1)
 }
 
-/// How the end of it went.
+/// How the backlog was drained after the last fault.
 pub(in crate::scenario) struct Drained {
     pub(in crate::scenario) took: Duration,
-    /// How many events waited then.
+    /// The number of pending events after the last fault.
     pub(in crate::scenario) left: u64,
-    /// How long an event may wait for its turn.
+    /// How long an event may wait for its next attempt.
     pub(in crate::scenario) at_most: Duration,
 }
 
-/// What was to happen, and what did beside the torment.
+/// What must have happened, and what the server and the operator did.
 pub(in crate::scenario) struct Expected {
     pub(in crate::scenario) relays: u64,
-    /// What must have happened.
+    /// The kinds of faults that must have happened.
     pub(in crate::scenario) kinds: Vec<FaultKind>,
-    /// `None` where the server is not ours to kill.
+    /// Kills of the server; `None` where it is not private.
     pub(in crate::scenario) crashed: Option<usize>,
-    /// `None` where there was no operator.
+    /// Replays; `None` where there was no operator.
     pub(in crate::scenario) replayed: Option<usize>,
 }
 
 pub(in crate::scenario) struct Outcome {
-    script: Expected,
+    expected: Expected,
     server: Server,
     report: Report,
     injected: InjectedFaults,
@@ -67,7 +67,7 @@ impl Outcome {
     /// Looks at everything that is left.
     pub(in crate::scenario) async fn of(
         env: &Environment,
-        script: Expected,
+        expected: Expected,
         injected: InjectedFaults,
         drained: Drained,
     ) -> Result<Self> {
@@ -77,7 +77,7 @@ impl Outcome {
             eprintln!("  {event} {what}");
         }
         Ok(Self {
-            script,
+            expected,
             server: env.deployment.server,
             report: env.report(&injected.faults).await?,
             effects: bank.effects().await?,
@@ -112,16 +112,16 @@ impl Outcome {
 
     /// A run in which nothing happened proves nothing.
     fn what_was_done(&self) -> Vec<Finding> {
-        let mut found = vec![Finding::info("relays", self.script.relays).key("relays")];
-        for kind in &self.script.kinds {
+        let mut found = vec![Finding::info("relays", self.expected.relays).key("relays")];
+        for kind in &self.expected.kinds {
             found.push(
                 Finding::must_happen(kind.name(), self.injected.count(*kind)).key(kind.key()),
             );
         }
-        found.extend(self.script.replayed.map(|replayed| {
+        found.extend(self.expected.replayed.map(|replayed| {
             Finding::must_happen("replays of dead letters", replayed).key("replays")
         }));
-        found.push(match self.script.crashed {
+        found.push(match self.expected.crashed {
             Some(crashed) => {
                 Finding::must_happen("kills of the server", crashed).key("server_kills")
             }
@@ -172,7 +172,7 @@ impl Outcome {
         let Report { duplicates, unexplained, worst, fenced, .. } = self.report;
         let bound = MAX_UNSETTLED as usize;
         let late = "late verdicts fenced";
-        let must_fence = self.script.kinds.contains(&FaultKind::Pause);
+        let must_fence = self.expected.kinds.contains(&FaultKind::Pause);
         let fenced = if must_fence {
             Finding::must_happen(late, fenced)
         } else {
@@ -243,7 +243,7 @@ mod tests {
     use crate::finding::Verdict;
     use crate::process::Usage;
 
-    fn script(kinds: Vec<FaultKind>, count: usize) -> Expected {
+    fn expected(kinds: Vec<FaultKind>, count: usize) -> Expected {
         Expected { relays: 1, kinds, crashed: Some(count), replayed: Some(count) }
     }
 
@@ -253,7 +253,7 @@ mod tests {
         injected.add(FaultKind::Kill);
         let account = Account { ordered: 2, unordered: 1, balance: 5 };
         Outcome {
-            script: script(vec![FaultKind::Kill], 1),
+            expected: expected(vec![FaultKind::Kill], 1),
             server: Server::Postgres,
             report: Report { transactions: (9, 1), fenced: 1, ..Report::default() },
             injected,
@@ -297,7 +297,7 @@ mod tests {
             forbidden,
             drained: late,
             injected: InjectedFaults { usage, ..InjectedFaults::default() },
-            script: script(vec![FaultKind::Kill, FaultKind::Pause], 0),
+            expected: expected(vec![FaultKind::Kill, FaultKind::Pause], 0),
             ..good()
         };
 

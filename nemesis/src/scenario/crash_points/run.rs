@@ -12,7 +12,7 @@ use super::case::{Case, CaseError, CaseResult, Crash, Outcome};
 use super::situation::{LEASE, LONG_LEASE, Situation, is_end_of_relay};
 use crate::Result;
 use crate::check::{Faults, Report};
-use crate::config::{Disturbance, ProcessConfig};
+use crate::config::ProcessConfig;
 use crate::deployment::{Deployment, Server};
 use crate::log::{Entry, parse};
 use crate::process::{Process, Program};
@@ -226,7 +226,7 @@ impl CaseRun {
         self.told(incarnation, |it| it == Entry::WritesFinished).await
     }
 
-    /// Waits until a life has told something in the log.
+    /// Waits until an incarnation has told something in the log.
     async fn told(&self, incarnation: &str, what: fn(Entry<'_>) -> bool) -> Result {
         let is_told = async || {
             let log = fs::read_to_string(self.deployment.log()).unwrap_or_default();
@@ -281,15 +281,9 @@ impl CaseRun {
 
     fn config(&self, incarnation: &str) -> ProcessConfig {
         ProcessConfig {
-            url: self.deployment.url.clone(),
-            log: self.deployment.log(),
-            incarnation: incarnation.to_owned(),
-            settings: self.settings(incarnation),
             listener: self.case.situation.listener(),
-            disturbance: Disturbance::None,
-            writes: None,
             backoff: 500,
-            ahead: 0,
+            ..ProcessConfig::relay(&self.deployment, incarnation, self.settings(incarnation))
         }
     }
 

@@ -1,4 +1,4 @@
-//! A value of the JSON as a cell of a table.
+//! The values and goals of the JSON as cells of a table.
 
 use serde_json::Value;
 
@@ -47,4 +47,44 @@ pub(in crate::bench) fn with_spaces(digits: &str) -> String {
 /// How many of such a cost, in microseconds, go into a second.
 pub(super) fn each_second(cost: &Value) -> Value {
     cost.as_f64().filter(|cost| *cost > 0.0).map(|cost| 1e6 / cost).into()
+}
+
+/// What a ratio should be, or ours alone.
+#[derive(Clone, Copy)]
+pub(super) enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+    OursAtMost(f64),
+    MoreByAtMost(f64),
+}
+
+impl Goal {
+    pub(super) fn of(value: &Value) -> Option<Self> {
+        let number = |name: &str| value[name].as_f64();
+        number("at_least")
+            .map(Self::AtLeast)
+            .or_else(|| number("at_most").map(Self::AtMost))
+            .or_else(|| number("ours_at_most").map(Self::OursAtMost))
+            .or_else(|| number("more_by_at_most").map(Self::MoreByAtMost))
+    }
+
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::AtLeast(least) => format!("≥ {least}"),
+            Self::AtMost(most) => format!("≤ {most}"),
+            Self::OursAtMost(most) => format!("ours ≤ {most}"),
+            Self::MoreByAtMost(most) => format!("≤ + {most}"),
+        }
+    }
+
+    pub(super) fn verdict(self, figure: &Value) -> &'static str {
+        let number = |name: &str| figure[name].as_f64().unwrap_or(f64::NAN);
+        let is_met = match self {
+            Self::AtLeast(least) => number("ratio") >= least,
+            Self::AtMost(most) => number("ratio") <= most,
+            Self::OursAtMost(most) => number("ours") <= most,
+            Self::MoreByAtMost(most) => number("ours") - number("limit") <= most,
+        };
+        if is_met { "yes" } else { "no" }
+    }
 }
