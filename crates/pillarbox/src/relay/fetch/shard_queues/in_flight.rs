@@ -1,4 +1,4 @@
-//! The hand: every row from its read to the end of its settle, counted by shard and by route.
+//! Rows in flight: every row from its read to the end of its settle, counted by shard and by route.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -15,6 +15,9 @@ pub(super) struct InFlight {
     routes: NumberMap<RouteId, Load>,
     /// Payloads and headers that are in memory.
     bytes: usize,
+    is_reading: bool,
+    /// Forgotten while a read was under way, which may still show them as they were.
+    forgotten: Vec<Seq>,
 }
 
 #[derive(Debug)]
@@ -22,8 +25,8 @@ struct InFlightRow {
     shard: ShardId,
     /// Not known of one that is about to be committed.
     route: Option<RouteId>,
-    /// Bytes of payload and headers that are in memory: none of one that has its place in the hot
-    /// queue, or is delivered.
+    /// Bytes of payload and headers that are in memory: none of one that has its place in the
+    /// local queue, or is delivered.
     bytes: usize,
 }
 
@@ -57,6 +60,29 @@ impl InFlight {
             load.bytes += row.bytes;
         }
         self.rows.insert(seq, row);
+    }
+
+    pub(super) fn begin_read(&mut self) {
+        self.is_reading = true;
+    }
+
+    pub(super) fn end_read(&mut self) {
+        self.is_reading = false;
+        for seq in std::mem::take(&mut self.forgotten) {
+            self.remove(seq);
+        }
+    }
+
+    /// Forgets a row, but not before the read under way has ended. Returns its shard.
+    pub(super) fn forget(&mut self, seq: Seq) -> Option<ShardId> {
+        let shard = self.rows.get(&seq).map(|row| row.shard);
+        if self.is_reading {
+            self.unload(seq);
+            self.forgotten.push(seq);
+        } else {
+            self.remove(seq);
+        }
+        shard
     }
 
     pub(super) fn remove(&mut self, seq: Seq) {
@@ -98,10 +124,6 @@ impl InFlight {
 
     pub(super) fn seqs(&self) -> BTreeSet<Seq> {
         self.rows.keys().copied().collect()
-    }
-
-    pub(super) fn shard_of(&self, seq: Seq) -> Option<ShardId> {
-        self.rows.get(&seq).map(|row| row.shard)
     }
 
     pub(super) fn route_of(&self, seq: Seq) -> Option<RouteId> {

@@ -1,14 +1,16 @@
 //! The queue of one key: at most one of its events is under way, the others wait behind it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::id::Seq;
-use crate::local_queue::Permit;
+use super::in_flight::InFlight;
+use crate::id::{Seq, Token};
+use crate::local_queue::{KeyedEvent, Permit};
 use crate::relay::dispatch::fair_share::RouteId;
 use crate::relay::dispatch::route_queue::Routed;
-use crate::store::Pending;
+use crate::store::{Content, Pending, Predecessor, Status};
 
 #[derive(Debug, Default)]
 pub(super) struct KeyQueue {
@@ -41,9 +43,23 @@ impl Queued {
         Box::new(Self { route: RouteId::of_row(&row.content), row, room: None })
     }
 
-    /// One from memory.
-    pub(super) fn local(row: Pending, room: Permit) -> Box<Self> {
-        Box::new(Self { route: RouteId::of_row(&row.content), row, room: Some(room) })
+    /// One from memory, which was committed after it was registered.
+    pub(super) fn committed(KeyedEvent { registration, envelope, room }: KeyedEvent) -> Box<Self> {
+        let route = RouteId::of(&envelope);
+        let row = Pending {
+            seq: registration.seq,
+            shard: registration.shard,
+            key: Some(registration.key),
+            token: Token(0),
+            status: Status::New,
+            attempts: 0,
+            due_in: Duration::ZERO,
+            is_early: false,
+            lapsed: false,
+            before: Predecessor::Nothing,
+            content: Content::Event(envelope),
+        };
+        Box::new(Self { row, route, room: Some(room) })
     }
 }
 
@@ -105,9 +121,10 @@ impl KeyQueue {
         self.registered.iter().filter(move |(_, since)| **since < then).map(|(seq, _)| *seq)
     }
 
-    /// Forgets what is about to be committed. Returns what that was.
-    pub(super) fn drop_registered(&mut self) -> Vec<Seq> {
-        std::mem::take(&mut self.registered).into_keys().collect()
+    /// Forgets what is queued, and what is about to be committed.
+    pub(super) fn clear(&mut self, in_flight: &mut InFlight) {
+        let registered = std::mem::take(&mut self.registered).into_keys();
+        self.drop_queue().into_iter().chain(registered).for_each(|seq| in_flight.remove(seq));
     }
 
     /// Drops what is queued, to be read again. Returns what was dropped.

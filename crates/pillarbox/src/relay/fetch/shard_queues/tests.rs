@@ -11,7 +11,7 @@ mod slow_routes;
 mod step;
 mod writers;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,6 +25,7 @@ use crate::event::Key;
 use crate::id::{EventId, OwnerId, Token};
 use crate::local_queue::{Handover, LocalQueue, LocalReceiver, LocalRelay, Message, OwnedShards};
 use crate::relay::dispatch::fair_share::{FairShare, RouteId};
+use crate::relay::fetch::memory::Limits;
 use crate::relay::fetch::shard_queues::tests::step::{Step, steps};
 use crate::relay::fetch::shard_reader::Page;
 use crate::store::memory::{MemoryStore, MemoryTx};
@@ -145,8 +146,8 @@ impl Sim {
             free: Vec::new(),
             delivered: Vec::new(),
         };
-        sim.queues.limits = LIMITS;
-        sim.queues.few = FEW;
+        sim.queues.reads.limits = LIMITS;
+        sim.queues.reads.few = FEW;
         sim.hold();
         sim
     }
@@ -158,7 +159,7 @@ impl Sim {
 
     fn share(&self) {
         let mut shared = self.held.clone();
-        shared.retain(|shard, _| !self.queues.draining.contains(shard));
+        shared.retain(|shard, _| !self.queues.reads.draining().any(|it| it == *shard));
         *self.shared.0.lock().unwrap() = shared;
     }
 
@@ -177,7 +178,7 @@ impl Sim {
             Step::StartRead => self.start_read().await,
             Step::EndRead => self.end_read(Duration::ZERO),
             Step::EndSlowRead => {
-                self.queues.slow_reads += 1;
+                self.queues.reads.read_slowly();
                 self.end_read(Duration::from_secs(1));
             }
             Step::FailRead => {
@@ -293,7 +294,7 @@ impl Sim {
             self.end_settle();
             self.advance(100).await;
             let stats = self.store.stats().await.unwrap();
-            if stats.new + stats.waiting + stats.held == 0 && self.queues.keys.is_empty() {
+            if stats.new + stats.waiting + stats.held == 0 && self.queues.rows.keys().len() == 0 {
                 return;
             }
         }
@@ -312,7 +313,7 @@ impl Sim {
         let keyed: usize = self.committed.values().map(Vec::len).sum();
         assert_eq!(first.len(), keyed + self.free.len(), "a ghost");
         assert!(
-            self.queues.in_flight.is_empty() && self.queues.keys.is_empty(),
+            self.queues.rows.in_flight().is_empty() && self.queues.rows.keys().len() == 0,
             "{:?}",
             self.queues
         );
@@ -330,7 +331,7 @@ proptest! {
             let mut sim = Sim::new().await;
             for step in steps {
                 sim.step(step).await;
-                assert!(sim.queues.in_flight.bytes() <= LIMITS.most + LIMITS.largest);
+                assert!(sim.queues.rows.in_flight().bytes() <= LIMITS.most + LIMITS.largest);
                 sim.give_back().await;
             }
             sim.drain().await;

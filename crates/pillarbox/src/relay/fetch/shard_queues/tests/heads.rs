@@ -12,7 +12,7 @@ struct Stage {
 /// base of the shard.
 async fn tail_behind(outcome: u8) -> Stage {
     let mut sim = Sim::new().await;
-    sim.queues.limits = Limits::RELAY;
+    sim.queues.reads.limits = Limits::RELAY;
     let shard = shard_of(&mut sim, 0).await;
     let mut other = 1;
     while shard_of(&mut sim, other).await != shard {
@@ -27,11 +27,11 @@ async fn tail_behind(outcome: u8) -> Stage {
     sim.deliver(0, outcome);
     sim.start_settle().await;
     sim.end_settle();
-    while sim.queues.shards[&shard].floor.base() == Seq::START {
+    while sim.queues.reads.shards()[&shard].base() == Seq::START {
         sim.queues.wake();
         read(&mut sim).await;
     }
-    sim.queues.shards.values_mut().for_each(|shard| shard.hungry = false);
+    sim.queues.reads.shards().values_mut().for_each(|shard| shard.read_nothing());
     Stage { sim, other }
 }
 
@@ -95,7 +95,7 @@ async fn heads_that_cannot_be_read_yet_set_no_timer() {
 
     sim.queues.tick(instant());
 
-    assert!(sim.queues.read_under_way);
+    assert!(sim.queues.reads.is_unread());
     assert_eq!(sim.queues.next_due(), None);
 }
 
@@ -146,13 +146,9 @@ async fn a_row_that_is_promoted_in_hand_is_looked_for() {
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_promoted_while_its_key_is_read_is_looked_for() {
     let Stage { mut sim, .. } = tail_behind(1).await;
-    let shard = sim
-        .queues
-        .shards
-        .keys()
-        .copied()
-        .find(|shard| sim.queues.shards[shard].floor.base() > Seq::START);
-    sim.queues.want_key((shard.unwrap(), "k0".into()));
+    let mut shards = sim.queues.reads.shards().iter();
+    let shard = shards.find(|(_, shard)| shard.base() > Seq::START).map(|(shard, _)| *shard);
+    sim.queues.rows.keys_mut().want((shard.unwrap(), "k0".into()));
     sim.start_read().await;
     sim.advance(1000).await;
 
@@ -173,5 +169,5 @@ async fn an_empty_shard_has_no_base() {
     sim.queues.sweep();
     read(&mut sim).await;
 
-    assert!(sim.queues.shards.values().all(|shard| shard.floor.base() == Seq::START));
+    assert!(sim.queues.reads.shards().values().all(|shard| shard.base() == Seq::START));
 }

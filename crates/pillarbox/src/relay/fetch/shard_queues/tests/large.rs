@@ -17,7 +17,7 @@ async fn committed(keys: &[usize]) -> Sim {
 async fn read(sim: &mut Sim) -> usize {
     sim.start_read().await;
     sim.end_read(Duration::ZERO);
-    sim.queues.in_flight.len()
+    sim.queues.rows.in_flight().len()
 }
 
 #[tokio::test(start_paused = true)]
@@ -25,7 +25,7 @@ async fn a_page_ends_in_front_of_what_does_not_fit() {
     let mut sim = committed(&[2, 3, 6, 7, 2, 3, 6, 7]).await;
 
     assert_eq!(read(&mut sim).await, 3, "as many as fit");
-    assert!(sim.queues.shards.values().any(|shard| shard.more && shard.hungry));
+    assert!(sim.queues.reads.shards().values().any(|shard| shard.has_more() && shard.needs_read()));
     assert_eq!(read(&mut sim).await, 3, "there is no room for more");
     sim.drain().await;
     sim.check().await;
@@ -41,7 +41,7 @@ async fn what_is_delivered_makes_room_before_it_is_settled() {
         sim.deliver(0, 9);
     }
 
-    assert_eq!(sim.queues.in_flight.bytes(), 0);
+    assert_eq!(sim.queues.rows.in_flight().bytes(), 0);
     assert!(read(&mut sim).await > 3);
 }
 
@@ -70,14 +70,14 @@ async fn what_is_in_hand_is_not_asked_for_again() {
 async fn a_shard_that_got_nothing_is_read_first() {
     let mut sim = committed(&[2, 3, 6, 7]).await;
     let shards: Vec<ShardId> = sim.held.keys().copied().collect();
-    sim.queues.limits = Limits { most: LARGEST, largest: LARGEST };
+    sim.queues.reads.limits = Limits { most: LARGEST, largest: LARGEST };
 
     assert_eq!(read(&mut sim).await, 1);
     sim.step(Step::Start).await;
     let first = sim.running[0].0.shard;
     sim.deliver(0, 9);
     let other = shards.into_iter().find(|shard| *shard != first).unwrap();
-    assert_eq!(sim.queues.first_shard, other);
+    assert_eq!(sim.queues.reads.first_shard(), other);
     sim.start_read().await;
 
     let Some((Wanted::Shards(read), _)) = &sim.read else { panic!("{:?}", sim.read) };
@@ -87,11 +87,11 @@ async fn a_shard_that_got_nothing_is_read_first() {
 #[tokio::test(start_paused = true)]
 async fn fewer_rows_are_asked_for_where_content_is_left_behind() {
     let mut sim = committed(&[2, 3, 6, 7, 2, 3, 6, 7]).await;
-    let before = sim.queues.pace.rows();
+    let before = sim.queues.reads.page_size();
 
     read(&mut sim).await;
 
-    assert_eq!(sim.queues.pace.rows(), before / 2);
+    assert_eq!(sim.queues.reads.page_size(), before / 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,11 +101,11 @@ async fn a_key_whose_head_did_not_come_is_read_again() {
         let wanted = sim.store.read(&everything(&sim)).await.unwrap();
         wanted.iter().map(|row| (row.shard, row.key.clone().unwrap())).collect()
     };
-    sim.queues.limits = Limits { most: LARGEST, largest: LARGEST };
-    keys.into_iter().for_each(|key| sim.queues.want_key(key));
+    sim.queues.reads.limits = Limits { most: LARGEST, largest: LARGEST };
+    keys.into_iter().for_each(|key| sim.queues.rows.keys_mut().want(key));
 
     assert_eq!(read(&mut sim).await, 1);
-    assert_eq!(sim.queues.key_reads.len(), 1, "the other one is still to be read");
+    assert_eq!(sim.queues.rows.keys().wanted(), 1, "the other one is still to be read");
     sim.drain().await;
     sim.check().await;
 }

@@ -10,7 +10,7 @@ const OTHER: usize = 3;
 /// All workers of the slow route are taken, and its rows fill the in_flight.
 async fn stuck() -> Sim {
     let mut sim = Sim::new().await;
-    sim.queues.limits = Limits::RELAY;
+    sim.queues.reads.limits = Limits::RELAY;
     for key in SLOW {
         sim.step(Step::Emit { key, count: 2, hot: false }).await;
         sim.step(Step::Commit { key }).await;
@@ -35,11 +35,11 @@ async fn after_a_while() -> Sim {
 #[tokio::test(start_paused = true)]
 async fn the_hand_has_room_for_others_after_a_while() {
     let sim = stuck().await;
-    assert!(!sim.queues.is_half_empty());
-    let keys = sim.queues.keys.len();
+    assert!(!sim.queues.reads.has_room(&sim.queues.rows));
+    let keys = sim.queues.rows.keys().len();
     let sim = after_a_while().await;
-    assert!(sim.queues.is_half_empty());
-    assert!(sim.queues.keys.len() < keys, "a key is out of hand");
+    assert!(sim.queues.reads.has_room(&sim.queues.rows));
+    assert!(sim.queues.rows.keys().len() < keys, "a key is out of hand");
 }
 
 #[tokio::test(start_paused = true)]
