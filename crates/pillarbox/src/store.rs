@@ -48,8 +48,8 @@ pub use crate::status::Status;
 /// [`connect`](crate::connect) returns. The store owns its connections and never writes into a
 /// caller's transaction. Test an implementation with `pillarbox_testkit::store_conformance!`.
 ///
-/// On a type that is known, the methods come with the facets: `use pillarbox::store::Schema`
-/// for [`migrate`](Schema::migrate).
+/// The methods of a concrete store type come with the facets; [`migrate`](Schema::migrate) of the SQL
+/// stores needs no import.
 ///
 /// # Contract
 /// - Every time that is written or compared is the **database's** clock; callers send durations.

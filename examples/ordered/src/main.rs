@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pillarbox::store::{Action, Filter, Schema as _};
+use pillarbox::store::{Action, Filter};
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Admin, Cx, Event, Failure, Listeners, Relay, RelaySettings, SqliteStore};
 use serde::{Deserialize, Serialize};

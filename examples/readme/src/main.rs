@@ -1,4 +1,3 @@
-use pillarbox::store::Schema as _;
 use pillarbox::{Cx, Event, Failure, Listeners, Relay, SqliteStore};
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{num::NonZeroU32, time::Duration};
 
-use pillarbox::store::{Action, Filter, List, Schema as _};
+use pillarbox::store::{Action, Filter, List};
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Admin, Backoff, Cx, Event, Failure, Listeners, Relay, RelaySettings, SqliteStore};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,6 @@
 
 mod billing;
 
-use pillarbox::store::Schema as _;
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Event, Failure, Inbox, Listeners, Relay, SqliteStore};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use pillarbox::store::{Schema as _, Statistics as _, Status};
+use pillarbox::store::{Statistics as _, Status};
 use pillarbox::{EventId, Listeners, Relay, SqliteStore, TablePrefix};
 use pillarbox_testkit::fake::cut;
 use pillarbox_testkit::{MysqlBackend, PostgresBackend, SqliteBackend};

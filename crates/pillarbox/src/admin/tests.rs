@@ -11,7 +11,7 @@ use crate::outbox::Outbox;
 use crate::store::memory::MemoryStore;
 use crate::store::{
     AcquireShards, Budget, DeliveryMode, Events as _, Join, Lease, Operations as _, OwnedShard,
-    Ownership as _, Read, Schema as _, Settle, Settlement, ShardRead, Status,
+    Ownership as _, Read, Settle, Settlement, ShardRead, Status,
 };
 use crate::verdict::{ErrorText, Verdict};
 

@@ -30,6 +30,7 @@ use sqlx::{
 use self::server::Accepts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pooled::{PooledCall, PooledTx};
+use crate::store::Schema;
 use crate::table::{TablePrefix, Tables};
 
 /// Keeps events in MariaDB 10.6 or newer, or in MySQL 8.0.17 or newer.
@@ -55,7 +56,6 @@ use crate::table::{TablePrefix, Tables};
 /// # Examples
 /// ```no_run
 /// use pillarbox::MysqlStore;
-/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = MysqlStore::connect("mysql://app@localhost/shop").await?;
@@ -166,6 +166,19 @@ impl MysqlStore {
     pub fn prefix(mut self, prefix: TablePrefix) -> Self {
         self.tables = Tables::new(prefix);
         self
+    }
+
+    /// Creates or updates the tables.
+    ///
+    /// Safe to run from many processes at once, and again after a crash half-way.
+    ///
+    /// # Errors
+    /// Returns what the database answers.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, call it again: it continues where it was.
+    pub async fn migrate(&self) -> Result<()> {
+        Schema::migrate(self).await
     }
 
     /// The pool, for business transactions on the same database.

@@ -26,6 +26,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, FromRow, PgPool, Post
 use self::connections::DedicatedPool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pooled::PooledTx;
+use crate::store::Schema;
 use crate::table::{TablePrefix, Tables};
 
 /// Keeps events in PostgreSQL 13 or newer.
@@ -40,7 +41,6 @@ use crate::table::{TablePrefix, Tables};
 /// # Examples
 /// ```no_run
 /// use pillarbox::PostgresStore;
-/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = PostgresStore::connect("postgres://app@localhost/shop").await?;
@@ -130,6 +130,19 @@ impl PostgresStore {
     pub fn prefix(mut self, prefix: TablePrefix) -> Self {
         self.tables = Tables::new(prefix);
         self
+    }
+
+    /// Creates or updates the tables.
+    ///
+    /// Safe to run from many processes at once, and again after a crash half-way.
+    ///
+    /// # Errors
+    /// Returns what the database answers.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, call it again: it continues where it was.
+    pub async fn migrate(&self) -> Result<()> {
+        Schema::migrate(self).await
     }
 
     /// The pool, for business transactions on the same database.

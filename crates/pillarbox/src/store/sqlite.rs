@@ -24,6 +24,7 @@ use sqlx::{AssertSqlSafe, FromRow, Sqlite, SqlitePool};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::pooled::PooledTx;
+use crate::store::Schema;
 use crate::table::{TablePrefix, Tables};
 
 /// Keeps events in a SQLite file: the embedded default, for one machine.
@@ -33,7 +34,6 @@ use crate::table::{TablePrefix, Tables};
 /// # Examples
 /// ```no_run
 /// use pillarbox::SqliteStore;
-/// use pillarbox::store::Schema as _;
 ///
 /// # async fn example() -> pillarbox::Result<()> {
 /// let store = SqliteStore::connect("sqlite://shop.db").await?;
@@ -86,6 +86,19 @@ impl SqliteStore {
     pub fn prefix(mut self, prefix: TablePrefix) -> Self {
         self.tables = Tables::with_clock(prefix, sql::NOW);
         self
+    }
+
+    /// Creates or updates the tables.
+    ///
+    /// Safe to run from many processes at once, and again after a crash half-way.
+    ///
+    /// # Errors
+    /// Returns what the database answers.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, call it again: it continues where it was.
+    pub async fn migrate(&self) -> Result<()> {
+        Schema::migrate(self).await
     }
 
     /// The pool, for business transactions on the same database.

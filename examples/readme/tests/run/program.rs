@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pillarbox::store::{Filter, Schema as _};
+use pillarbox::store::Filter;
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Admin, Cx, Envelope, EventId, Failure, Listeners, Relay, SqliteStore};
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pillarbox::store::Schema as _;
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{
     Cx, Event, Failure, Listeners, MysqlStore, PostgresStore, Relay, SqliteStore, Store,

@@ -178,9 +178,9 @@ mod tests {
     fn it_looks_with_every_poll() {
         let (mut due, now) = idle();
 
-        assert!(!due.begin(now + POLL / 3).is_some());
+        assert!(due.begin(now + POLL / 3).is_none());
         assert!(due.begin(now + POLL * 2).is_some());
-        assert!(!due.begin(now + POLL * 4).is_some(), "one look at a time");
+        assert!(due.begin(now + POLL * 4).is_none(), "one look at a time");
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         let (mut due, now) = idle();
         due.at(now + POLL / 4);
 
-        assert!(!due.begin(now + POLL / 5).is_some());
+        assert!(due.begin(now + POLL / 5).is_none());
         assert!(due.begin(now + POLL / 3).is_some());
         due.ended(&found(Some(POLL / 10)), now + POLL / 3);
         assert!(due.begin(now + POLL / 2).is_some(), "as the store has said");
@@ -225,7 +225,7 @@ mod tests {
 
         due.ended(&found(None), now + POLL);
 
-        assert!(!due.begin(now + POLL * 40).is_some());
+        assert!(due.begin(now + POLL * 40).is_none());
         due.at(now);
         assert!(due.begin(now + POLL * 40).is_some(), "unless a row is known to be due");
     }
@@ -251,6 +251,6 @@ mod tests {
 
         due.ended(&found(Some(POLL / 10)), now);
 
-        assert!(!due.is_looking() && !due.begin(now + POLL * 4).is_some());
+        assert!(!due.is_looking() && due.begin(now + POLL * 4).is_none());
     }
 }

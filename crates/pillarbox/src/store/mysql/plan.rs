@@ -7,7 +7,6 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlPool, Row as _};
 use super::sql::{claims, events, operations, statistics};
 use super::{MysqlStore, read};
 use crate::id::OwnerId;
-use crate::store::Schema as _;
 
 /// Doubled this often from a thousand.
 const DOUBLED: u32 = 10;

@@ -5,7 +5,6 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 
 use super::PostgresStore;
 use crate::id::OwnerId;
-use crate::store::Schema as _;
 use crate::table::TablePrefix;
 
 /// The server of the tests; without one the test is skipped, unless it is required.

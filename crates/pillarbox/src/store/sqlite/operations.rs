@@ -223,7 +223,7 @@ fn audit_entry(row: &SqliteRow) -> Result<AuditEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Schema as _, Statistics as _, Status};
+    use crate::store::{Statistics as _, Status};
 
     #[tokio::test]
     async fn text_that_is_no_text_hides_nothing_from_an_operator() {

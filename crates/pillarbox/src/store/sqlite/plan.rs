@@ -4,7 +4,6 @@ use sqlx::AssertSqlSafe;
 
 use super::SqliteStore;
 use super::sql::{claims, events, operations, ownership, statistics};
-use crate::store::Schema as _;
 
 const READY: &str = "USING INDEX outbox_event_ready (shard=?";
 const BLOCKED: &str = "USING INDEX outbox_event_blocked (shard=? AND ordering_key=? AND rowid<?)";
