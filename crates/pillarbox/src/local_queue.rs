@@ -25,7 +25,7 @@ use crate::envelope::Envelope;
 use crate::id::{Epoch, OwnerId, Seq, ShardId};
 use crate::sync::RwLock;
 use crate::telemetry::{Observers, RelayEvent};
-use crate::tx::{LocalLease, Place};
+use crate::tx::{Inserted, LocalLease};
 
 /// Bytes of payload and headers that may be in the lane.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
@@ -105,7 +105,7 @@ pub(crate) struct KeyedEvent {
 #[derive(Debug)]
 pub(crate) struct LocalEvent {
     pub(crate) envelope: Envelope,
-    pub(crate) place: Place,
+    pub(crate) place: Inserted,
     /// When the lease on its row runs out, counted from before the insert.
     pub(crate) deadline: Deadline,
     /// Its place in the lane, free again when this is dropped.

@@ -52,7 +52,7 @@ pub trait Dropped: Database {
 }
 
 /// How long a server may take over a rollback to a savepoint.
-const ANSWER: Duration = Duration::from_secs(3);
+const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(3);
 
 type Answer = Result<(), sqlx::Error>;
 
@@ -107,7 +107,7 @@ impl<DB: Dropped> PooledTx<DB> {
         }
         // What was handed over is answered, or the answers do not belong together any more.
         let sound = if mem::take(&mut self.answer_due) {
-            let answer = tokio::time::timeout(ANSWER, self.connection.flush()).await;
+            let answer = tokio::time::timeout(ROLLBACK_TIMEOUT, self.connection.flush()).await;
             self.has_ended = matches!(&answer, Ok(Err(refused)) if has_ended(refused));
             let sound = matches!(answer, Ok(Ok(())));
             self.is_lost = !sound && !self.has_ended;

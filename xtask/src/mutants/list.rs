@@ -126,7 +126,7 @@ where ctid = any(array(
         what: "the hot path does not look for older events of the key",
         edits: &[Edit {
             file: "crates/pillarbox/src/tx/sqlx/postgres.rs",
-            from: "and older.status + 0 = 0",
+            from: "and older.status + 0 = {new}",
             to: "and older.status + 0 = 9",
         }],
         catch: STORM,

@@ -188,7 +188,7 @@ impl Owner {
     /// Takes shards and gives those that were added.
     pub(crate) async fn take(&mut self, most: u16) -> Vec<OwnedShard> {
         let held = self.holdings.iter().map(|holding| holding.shard).collect();
-        let take = AcquireShards { owner: self.id.clone(), most, held };
+        let take = AcquireShards { owner: self.id.clone(), most, owned: held };
         let taken = self.store.acquire_shards(&take).await.unwrap();
         self.holdings.extend(&taken);
         taken

@@ -71,7 +71,7 @@ pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(place: &Place) {
     let (store, other) = (place.store(), OwnerId::generate());
     let lease = Lease { owner: other.clone(), length: AGES, wants: 64 };
     store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
-    let take = AcquireShards { owner: other.clone(), most: 64, held: vec![] };
+    let take = AcquireShards { owner: other.clone(), most: 64, owned: vec![] };
     assert!(!store.acquire_shards(&take).await.unwrap().is_empty());
     let often = Duration::from_millis(20);
     let settings = RelaySettings { retention_done: MOMENT, gauges_every: often, ..purging() };

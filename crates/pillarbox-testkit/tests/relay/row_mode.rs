@@ -94,7 +94,7 @@ pub(crate) async fn the_owner_of_the_lowest_shard_purges(place: &Place) {
     let (store, other) = (place.store(), OwnerId::generate());
     let lease = Lease { owner: other.clone(), length: Duration::from_secs(3600), wants: 64 };
     store.join(&Join { lease, mode: ROWS }).await.unwrap();
-    let take = AcquireShards { owner: other.clone(), most: 64, held: vec![] };
+    let take = AcquireShards { owner: other.clone(), most: 64, owned: vec![] };
     assert!(!store.acquire_shards(&take).await.unwrap().is_empty());
     let (probe, often) = (Probe::new(), Duration::from_millis(20));
     let retention_done = Duration::from_millis(1);
@@ -126,7 +126,7 @@ pub(crate) async fn a_newcomer_is_given_shards(place: &Place) {
     let (first, _hears) = start().await;
     let shards = store.config().await.unwrap().shards.get();
     let held = async || -> Vec<u16> {
-        store.members().await.unwrap().iter().map(|member| member.held).collect()
+        store.members().await.unwrap().iter().map(|member| member.owned).collect()
     };
     wait_for(async || (held().await == [shards]).then_some(())).await;
 

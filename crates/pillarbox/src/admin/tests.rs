@@ -42,7 +42,7 @@ impl Place {
         let length = Duration::from_secs(86_400);
         let lease = Lease { owner: owner.clone(), length, wants: u16::MAX };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
-        let take = AcquireShards { owner: owner.clone(), most: u16::MAX, held: Vec::new() };
+        let take = AcquireShards { owner: owner.clone(), most: u16::MAX, owned: Vec::new() };
         let held = store.acquire_shards(&take).await.unwrap();
         Self { store, clock, owner, held }
     }

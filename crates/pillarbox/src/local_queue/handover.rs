@@ -5,14 +5,14 @@ use std::mem;
 use super::{KeyedEvent, LocalEvent, LocalQueue, Message, Registration, Reservation};
 use crate::crash_point::crash_point;
 use crate::envelope::Envelope;
-use crate::tx::{LocalLease, Place};
+use crate::tx::{Inserted, LocalLease};
 
 /// Events of a transaction that go to a worker when it commits; dropped, none of them do.
 #[derive(Debug)]
 pub(crate) struct Handover {
     lane: LocalQueue,
     held: Reservation,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<Inserted>>,
     /// Of those with a key, in order.
     registered: Vec<Registration>,
 }
@@ -23,7 +23,7 @@ impl Handover {
     pub(crate) fn new(
         lane: LocalQueue,
         held: Reservation,
-        places: Vec<Option<Place>>,
+        places: Vec<Option<Inserted>>,
         events: &[Envelope],
     ) -> Self {
         let registered: Vec<_> =
@@ -58,7 +58,7 @@ impl Handover {
         handed == events.len()
     }
 
-    fn hand_over(&mut self, envelope: &Envelope, place: Place) {
+    fn hand_over(&mut self, envelope: &Envelope, place: Inserted) {
         let (room, deadline) = (self.held.room(envelope), self.held.deadline);
         let envelope = envelope.clone().occurred_at(place.occurred_at);
         let event = LocalEvent { envelope, place, deadline, room };
@@ -77,7 +77,7 @@ impl Drop for Handover {
 
 /// Only where the relay holds the shard already: one that it takes later may have been read by
 /// another in between.
-fn register(held: &Reservation, envelope: &Envelope, place: Place) -> Option<Registration> {
+fn register(held: &Reservation, envelope: &Envelope, place: Inserted) -> Option<Registration> {
     let shards = held.host.shards.as_ref().filter(|_| place.is_next)?;
     let key = envelope.ordering_key()?.into();
     let epoch = shards.epoch(place.shard)?;

@@ -13,7 +13,7 @@ use crate::envelope::Envelope;
 use crate::id::{Epoch, EventId, Token};
 use crate::store::{Content, Pending, Settlement};
 use crate::telemetry::{Attempt, RelayEvent};
-use crate::tx::{LocalLease, Place};
+use crate::tx::{Inserted, LocalLease};
 use crate::verdict::Verdict;
 
 /// A delivery under way, kept here so that a panic cannot take it along.
@@ -70,7 +70,7 @@ impl Job {
         }
     }
 
-    pub(super) fn of_hot(envelope: &Envelope, place: Place) -> Self {
+    pub(super) fn of_hot(envelope: &Envelope, place: Inserted) -> Self {
         Self {
             ticket: Ticket { seq: place.seq, shard: place.shard, key: None },
             epoch: Epoch(0),
@@ -172,7 +172,7 @@ mod tests {
     fn job() -> Job {
         let envelope = Envelope::json("test.step", &1).unwrap();
         let occurred_at = Timestamp::from_unix_micros(0);
-        let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
+        let place = Inserted { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
         Job::of_hot(&envelope, place)
     }
 

@@ -59,13 +59,13 @@ mod tests {
     use crate::envelope::Envelope;
     use crate::id::{Seq, ShardId};
     use crate::relay::job::Job;
-    use crate::tx::Place;
+    use crate::tx::Inserted;
     use crate::verdict::ErrorText;
 
     fn judged(verdict: Verdict) -> Judged {
         let envelope = Envelope::json("test.step", &1).unwrap();
         let occurred_at = Timestamp::from_unix_micros(0);
-        let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
+        let place = Inserted { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
         Judged { job: Job::of_hot(&envelope, place), verdict }
     }
 

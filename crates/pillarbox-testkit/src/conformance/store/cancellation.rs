@@ -40,7 +40,7 @@ pub async fn a_dropped_take_takes_all_or_nothing<B: Backend>(backend: &B) {
     let most = u16::try_from(all.div_ceil(2)).unwrap();
     for polls in 0..PLACES {
         let (dropped, mut other) = (Owner::joined(backend).await, Owner::joined(backend).await);
-        let take = AcquireShards { owner: dropped.id.clone(), most, held: vec![] };
+        let take = AcquireShards { owner: dropped.id.clone(), most, owned: vec![] };
 
         let whole = cut(polls, dropped.store.acquire_shards(&take)).await;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::store::{Pending, RowLease, Status};
-use pillarbox::tx::{Begin as _, Insert, LocalLease, OpenTx as _, Place};
+use pillarbox::tx::{Begin as _, Insert, Inserted, LocalLease, OpenTx as _};
 use pillarbox::{Envelope, EventId, OwnerId, Tables, Token, Verdict};
 
 use crate::backend::Backend;
@@ -23,7 +23,7 @@ pub async fn places_are_given_of_what_goes_hot<B: Backend>(backend: &B) {
     let place = |event: &Envelope| {
         let row = row(&rows, event.event_id());
         let occurred_at = row.event().unwrap().moment().unwrap();
-        Some(Place { seq: row.seq, shard: row.shard, occurred_at, is_next: true })
+        Some(Inserted { seq: row.seq, shard: row.shard, occurred_at, is_next: true })
     };
     let [first, _, third, _, fifth] = &events;
     assert_eq!(places, [place(first), None, place(third), None, place(fifth)]);
@@ -58,7 +58,7 @@ pub async fn an_event_with_a_key_knows_whether_it_is_next<B: Backend>(backend: &
 
     let delayed = keyed("c").deliver_after(HOUR);
     let second = write_hot(backend, &[keyed("a"), keyed("d"), delayed], hot).await;
-    let is_next = |place: Option<Place>| place.map(|place| place.is_next);
+    let is_next = |place: Option<Inserted>| place.map(|place| place.is_next);
     assert_eq!(
         second.into_iter().map(is_next).collect::<Vec<_>>(),
         [Some(false), Some(true), None]
@@ -184,7 +184,7 @@ pub async fn a_hot_row_that_failed_is_an_ordinary_one<B: Backend>(backend: &B) {
 async fn write_one<B: Backend>(backend: &B, owner: &OwnerId) -> (EventId, RowLease) {
     let event = free();
     let places = write(backend, std::slice::from_ref(&event), owner).await;
-    let Place { seq, shard, .. } = places[0].unwrap();
+    let Inserted { seq, shard, .. } = places[0].unwrap();
     (event.event_id().clone(), RowLease { shard, seq, token: LocalLease::TOKEN })
 }
 
@@ -192,7 +192,7 @@ async fn write<B: Backend>(
     backend: &B,
     envelopes: &[Envelope],
     owner: &OwnerId,
-) -> Vec<Option<Place>> {
+) -> Vec<Option<Inserted>> {
     write_hot(backend, envelopes, LocalLease { owner, length: HOUR, keyed: false }).await
 }
 
@@ -200,7 +200,7 @@ async fn write_hot<B: Backend>(
     backend: &B,
     envelopes: &[Envelope],
     hot: LocalLease<'_>,
-) -> Vec<Option<Place>> {
+) -> Vec<Option<Inserted>> {
     let (mut tx, hot) = (backend.pool().begin().await.unwrap(), Some(hot));
     let places = tx
         .insert(&Insert { tables: &Tables::default(), envelopes, locks: &[], hot })

@@ -110,7 +110,7 @@ impl Sim {
         let lease = Lease { owner: owner.clone(), length, wants: 64 };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
         let taken = store
-            .acquire_shards(&AcquireShards { owner: owner.clone(), most: 64, held: vec![] })
+            .acquire_shards(&AcquireShards { owner: owner.clone(), most: 64, owned: vec![] })
             .await
             .unwrap();
         let (lane, mail) = LocalQueue::new(1000);
@@ -232,7 +232,7 @@ impl Sim {
 
     async fn take(&mut self) {
         let held = self.held.keys().copied().collect();
-        let take = AcquireShards { owner: self.owner.clone(), most: 64, held };
+        let take = AcquireShards { owner: self.owner.clone(), most: 64, owned: held };
         let taken = self.store.acquire_shards(&take).await.unwrap();
         self.held.extend(taken.iter().map(|holding| (holding.shard, holding.epoch)));
         self.hold();
@@ -241,7 +241,7 @@ impl Sim {
     async fn lose_shards(&mut self) {
         self.is_faulty = true;
         self.board.hold(&BTreeMap::new());
-        let take = AcquireShards { owner: self.owner.clone(), most: 64, held: vec![] };
+        let take = AcquireShards { owner: self.owner.clone(), most: 64, owned: vec![] };
         let taken = self.store.acquire_shards(&take).await.unwrap();
         self.held = taken.iter().map(|holding| (holding.shard, holding.epoch)).collect();
         self.hold();

@@ -156,7 +156,7 @@ impl Heartbeat {
         let kept = self.tenure.held().kept();
         let owned = self.tenure.held().owned().len();
         let own = members.iter().find(|member| member.owner == *owner);
-        let unknown = own.map_or(0, |member| usize::from(member.held).saturating_sub(owned));
+        let unknown = own.map_or(0, |member| usize::from(member.owned).saturating_sub(owned));
         if let Some(unknown) = u16::try_from(unknown).ok().filter(|unknown| *unknown > 0) {
             // The answer to a take was lost, and everybody else believes that they are served.
             return Move::Take(unknown);
@@ -166,7 +166,7 @@ impl Heartbeat {
 
     async fn take(&self, most: u16) -> Result<()> {
         let held = self.tenure.held().owned();
-        let take = AcquireShards { owner: self.tenure.owner.clone(), most, held };
+        let take = AcquireShards { owner: self.tenure.owner.clone(), most, owned: held };
         let was_unsure = mem::replace(&mut self.tenure.held().is_unsure, true);
         crash_point!("take.before"?);
         let mut taken = self.store.acquire_shards(&take).await?;
