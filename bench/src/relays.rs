@@ -137,7 +137,7 @@ impl Heard {
 async fn is_shared(store: &Arc<dyn Store>, relays: usize) -> Result<bool> {
     let shards = usize::from(store.config().await?.shards.get());
     let held: Vec<usize> =
-        store.members().await?.iter().map(|member| usize::from(member.held)).collect();
+        store.members().await?.iter().map(|member| usize::from(member.owned)).collect();
     let share = shards.div_ceil(relays);
     Ok(held.iter().sum::<usize>() == shards && held.iter().all(|held| *held <= share))
 }

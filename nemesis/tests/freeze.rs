@@ -81,5 +81,5 @@ async fn join(store: &Arc<dyn Store>, owner: &OwnerId) {
 }
 
 fn take(owner: &OwnerId, most: u16) -> AcquireShards {
-    AcquireShards { owner: owner.clone(), most, held: Vec::new() }
+    AcquireShards { owner: owner.clone(), most, owned: Vec::new() }
 }

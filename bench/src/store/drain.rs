@@ -106,7 +106,7 @@ impl Owner {
         let lease = Lease { owner: id.clone(), length: LEASE, wants: most };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await?;
         let taken = store
-            .acquire_shards(&AcquireShards { owner: id.clone(), most, held: Vec::new() })
+            .acquire_shards(&AcquireShards { owner: id.clone(), most, owned: Vec::new() })
             .await?;
         if taken.len() != shards {
             return Err(format!("{} shards taken instead of {shards}", taken.len()).into());

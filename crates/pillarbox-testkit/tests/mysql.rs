@@ -173,7 +173,7 @@ async fn an_open_emit_stops_nothing_that_a_relay_does(backend: &MysqlBackend) {
     assert_eq!(relay.settle(again).await.unwrap(), []);
     assert_eq!(relay.store.purge(&Purge::done(Duration::ZERO)).await.unwrap(), 2);
     assert_eq!(relay.read().await.len(), 2);
-    let take = AcquireShards { owner: relay.owner.clone(), most: 64, held: vec![] };
+    let take = AcquireShards { owner: relay.owner.clone(), most: 64, owned: vec![] };
     assert_eq!(relay.store.acquire_shards(&take).await.unwrap().len(), 64);
 
     open.commit().await.unwrap();
@@ -263,7 +263,7 @@ impl Hands {
         let length = Duration::from_secs(3600);
         let lease = Lease { owner: owner.clone(), length, wants: 64 };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
-        let take = AcquireShards { owner: owner.clone(), most: 64, held: vec![] };
+        let take = AcquireShards { owner: owner.clone(), most: 64, owned: vec![] };
         let holdings = store.acquire_shards(&take).await.unwrap();
         Self { store, owner, holdings }
     }

@@ -25,7 +25,7 @@ use crate::envelope::Envelope;
 use crate::id::{Epoch, OwnerId, Seq, ShardId};
 use crate::sync::RwLock;
 use crate::telemetry::{Observers, RelayEvent};
-use crate::tx::{LocalLease, Place};
+use crate::tx::{Inserted, LocalLease};
 
 /// The maximum size of payloads and headers in the queue, in bytes.
 const MAX_BYTES: usize = 32 * 1024 * 1024;

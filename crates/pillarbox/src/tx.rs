@@ -27,7 +27,7 @@ use crate::table::Tables;
 /// - With [`Insert::hot`], every event that [`LocalLease::leases`] is born under the lease with
 ///   [`LocalLease::TOKEN`], and `insert` MUST say of each event, in order, where it was written: of those
 ///   that `LocalLease::leases` always, of others that [`LocalLease::wants_position`] for if it can tell whether it
-///   [`is_next`](Place::is_next), and of no others. Without, it may say nothing at all.
+///   [`is_next`](Inserted::is_next), and of no others. Without, it may say nothing at all.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an open transaction",
     label = "expected something like `&mut sqlx::Transaction<'_, _>`",
@@ -36,8 +36,10 @@ use crate::table::Tables;
 )]
 pub trait Tx: Send + Sized {
     /// Writes events into the transaction, and says where those are that may go hot.
-    fn insert(self, insert: &Insert<'_>)
-    -> impl Future<Output = Result<Vec<Option<Place>>>> + Send;
+    fn insert(
+        self,
+        insert: &Insert<'_>,
+    ) -> impl Future<Output = Result<Vec<Option<Inserted>>>> + Send;
 
     /// Notes in the transaction that a consumer has taken an event in.
     fn accept(self, accept: &Accept<'_>) -> impl Future<Output = Result<Accepted>> + Send;
@@ -85,9 +87,9 @@ impl LocalLease<'_> {
     }
 }
 
-/// Where an event was written.
+/// A row that an insert has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Inserted {
     /// Its place in the table.
     pub seq: Seq,
     /// Its shard.
@@ -200,7 +202,7 @@ pub trait OpenTx: Send + Sized {
     fn insert(
         &mut self,
         insert: &Insert<'_>,
-    ) -> impl Future<Output = Result<Vec<Option<Place>>>> + Send;
+    ) -> impl Future<Output = Result<Vec<Option<Inserted>>>> + Send;
 
     /// Checks that the transaction lives.
     fn prove(&mut self) -> impl Future<Output = Result<()>> + Send;

@@ -128,7 +128,7 @@ where ctid = any(array(
         what: "does not check for older events of the key before local delivery",
         edits: &[Edit {
             file: "crates/pillarbox/src/tx/sqlx/postgres.rs",
-            from: "and older.status + 0 = 0",
+            from: "and older.status + 0 = {new}",
             to: "and older.status + 0 = 9",
         }],
         catch: COMBINED_FAULTS,

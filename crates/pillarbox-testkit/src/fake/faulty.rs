@@ -63,17 +63,17 @@ pub enum Call {
     Join,
     /// `renew`.
     Renew,
-    /// `take`.
+    /// `acquire_shards`.
     AcquireShards,
     /// `read`, `read_keys`, `read_heads` and `claim`.
     Read,
     /// `settle` and `settle_rows`.
     Settle,
-    /// `ring`.
+    /// `notify`.
     Notify,
     /// `reclaim`.
     Reclaim,
-    /// `suspect`.
+    /// `record_starts`.
     RecordStarts,
     /// `promote`.
     Promote,
@@ -240,8 +240,8 @@ impl Ownership for FaultyStore {
         self.pass(Call::AcquireShards, self.inner.acquire_shards(acquire)).await
     }
 
-    async fn release(&self, owner: &OwnerId, holdings: &[OwnedShard]) -> Result<u64> {
-        self.inner.release(owner, holdings).await
+    async fn release(&self, owner: &OwnerId, shards: &[OwnedShard]) -> Result<u64> {
+        self.inner.release(owner, shards).await
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<()> {

@@ -95,7 +95,7 @@ pub(crate) async fn a_newcomer_is_given_shards(db: &TestDatabase) {
     let (first, _received) = start().await;
     let shards = store.config().await.unwrap().shards.get();
     let held = async || -> Vec<u16> {
-        store.members().await.unwrap().iter().map(|member| member.held).collect()
+        store.members().await.unwrap().iter().map(|member| member.owned).collect()
     };
     wait_for(async || (held().await == [shards]).then_some(())).await;
 

@@ -89,7 +89,7 @@ async fn shard_count(store: &dyn Store) -> u64 {
 
 /// What each of so many living relays holds, once every shard is held.
 async fn held(store: &dyn Store, relays: usize) -> Option<Vec<u16>> {
-    let held: Vec<u16> = store.members().await.unwrap().iter().map(|member| member.held).collect();
+    let held: Vec<u16> = store.members().await.unwrap().iter().map(|member| member.owned).collect();
     let all: u64 = held.iter().copied().map(u64::from).sum();
     (held.len() == relays && all == shard_count(store).await).then_some(held)
 }
@@ -163,7 +163,7 @@ pub(crate) async fn a_stop_gives_idle_shards_back_while_a_delivery_is_under_way(
 
     let stopping = tokio::spawn(first.stop());
 
-    let held_by_second = async || store.members().await.unwrap().first().map(|it| it.held);
+    let held_by_second = async || store.members().await.unwrap().first().map(|it| it.owned);
     wait_for(async || held_by_second().await.filter(|held| u64::from(*held) == others)).await;
     assert!(!stopping.is_finished(), "the slow one is under way");
     go.notify_one();

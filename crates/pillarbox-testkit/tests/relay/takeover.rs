@@ -101,8 +101,10 @@ pub(crate) async fn a_lapsed_owners_events_are_taken_over(db: &TestDatabase) {
     let length = Duration::from_millis(200);
     let lease = Lease { owner: gone.clone(), length, wants: 64 };
     store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
-    let taken =
-        store.acquire_shards(&AcquireShards { owner: gone, most: 64, held: vec![] }).await.unwrap();
+    let taken = store
+        .acquire_shards(&AcquireShards { owner: gone, most: 64, owned: vec![] })
+        .await
+        .unwrap();
     assert!(!taken.is_empty());
     db.commit(&Outbox::new(), vec![keyed("k", 1), free(2)]).await;
 

@@ -5,7 +5,7 @@ use std::mem;
 use super::{KeyedEvent, LocalEvent, LocalQueue, Message, Registration, Reservation};
 use crate::crash_point::crash_point;
 use crate::envelope::Envelope;
-use crate::tx::{LocalLease, Place};
+use crate::tx::{Inserted, LocalLease};
 
 /// The events that a transaction hands over when it commits. Dropping it withdraws them.
 #[derive(Debug)]

@@ -30,9 +30,9 @@ fn keyed() -> Envelope {
     free().aggregate("order", "7").unwrap()
 }
 
-fn place(seq: i64, shard: i16, is_next: bool) -> Option<Place> {
+fn place(seq: i64, shard: i16, is_next: bool) -> Option<Inserted> {
     let (seq, shard) = (Seq(seq), ShardId(shard));
-    Some(Place { seq, shard, occurred_at: SystemClock.now(), is_next })
+    Some(Inserted { seq, shard, occurred_at: SystemClock.now(), is_next })
 }
 
 fn handover(queue: &LocalQueue, events: &[Envelope], places: Vec<Option<Place>>) -> Handover {

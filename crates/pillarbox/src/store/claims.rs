@@ -107,7 +107,7 @@ pub const MAX_DUE: u32 = 100_000;
 /// A wish for due rows.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// For whom.
+    /// The new owner of the leases.
     pub owner: OwnerId,
     /// For how long from now, by the database's clock.
     pub length: Duration,
@@ -197,27 +197,27 @@ impl From<&Pending> for RowLease {
 /// Leases to prolong.
 #[derive(Clone, Debug)]
 pub struct RenewRows {
-    /// Whose.
+    /// The owner.
     pub owner: OwnerId,
     /// For how long from now, by the database's clock.
     pub length: Duration,
-    /// Which.
+    /// The rows.
     pub rows: Vec<RowLease>,
 }
 
-/// Rows that their last owner may have died of.
+/// Rows that are about to be delivered and may have crashed their last owner.
 #[derive(Clone, Debug)]
 pub struct Starts {
     /// The rows, as they were read.
     pub rows: Vec<RowLease>,
-    /// Only those that were counted fewer times than this.
+    /// Only rows whose crash counter is below this.
     pub below: u32,
 }
 
 /// Verdicts on claimed rows, all of one owner.
 #[derive(Clone, Debug)]
 pub struct SettleRows {
-    /// Whose.
+    /// The owner.
     pub owner: OwnerId,
     /// The verdicts.
     pub verdicts: Vec<RowVerdict>,
@@ -226,9 +226,9 @@ pub struct SettleRows {
 /// One verdict on a claimed row.
 #[derive(Clone, Debug)]
 pub struct RowVerdict {
-    /// Which row, and its fence.
+    /// The row and its fence.
     pub row: RowLease,
-    /// What to write.
+    /// The verdict to write.
     pub verdict: Verdict,
     /// The route that delivered it.
     pub settled_by: Option<String>,

@@ -123,7 +123,7 @@ impl Read {
 /// One shard to read.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardRead {
-    /// Which.
+    /// The shard.
     pub shard: ShardId,
     /// Only rows above this; [`Seq::START`] reads from the head.
     pub floor: Seq,
@@ -165,7 +165,7 @@ pub struct KeyRead {
 /// Which heads of keys to read.
 #[derive(Clone, Debug)]
 pub struct ReadHeads {
-    /// From which shard.
+    /// The shard.
     pub shard: ShardId,
     /// Where to go on.
     pub after: HeadsCursor,
@@ -227,9 +227,9 @@ impl Heads {
 /// Which waiting rows to make new.
 #[derive(Clone, Debug)]
 pub struct Promote {
-    /// Of which shards.
+    /// The shards.
     pub shards: Vec<ShardId>,
-    /// How many at most.
+    /// The most rows to promote.
     pub limit: u32,
 }
 
@@ -307,7 +307,7 @@ pub enum Predecessor {
 /// Verdicts to write, all of one owner.
 #[derive(Clone, Debug)]
 pub struct Settle {
-    /// Whose.
+    /// The owner.
     pub owner: OwnerId,
     /// The verdicts.
     pub settlements: Vec<Settlement>,
@@ -320,11 +320,11 @@ pub struct Settlement {
     pub shard: ShardId,
     /// The epoch at which the shard was held when the event was read.
     pub epoch: Epoch,
-    /// Which event.
+    /// The position of the event in the table.
     pub seq: Seq,
     /// The token as it was read.
     pub token: Token,
-    /// What to write.
+    /// The verdict to write.
     pub verdict: Verdict,
     /// The route that delivered it; 256 characters at most.
     pub settled_by: Option<String>,
@@ -339,13 +339,13 @@ pub struct Settled {
     pub refused: Vec<ShardId>,
 }
 
-/// Rings when something was committed elsewhere.
+/// Announces commits of other processes.
 #[async_trait]
 pub trait Notifications: Send + fmt::Debug {
-    /// Waits for the next ring; many at once may count as one. A connection that was lost is made
-    /// again, and counts as a ring, since nobody knows what was missed.
+    /// Waits for the next notification; several may arrive as one. A lost connection is opened again,
+    /// and counts as a notification, since some may have been missed.
     ///
     /// # Cancel safety
-    /// A dropped wait may lose a ring: polling finds what it was about.
+    /// A dropped wait may lose a notification; polling finds the events.
     async fn recv(&mut self) -> Result<()>;
 }

@@ -101,7 +101,7 @@ const MAX_REASON: usize = 1000;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What.
+    /// The action.
     pub action: Action,
     /// To which events; more than [`MAX_BATCH`] are refused.
     pub targets: Vec<Target>,

@@ -31,7 +31,7 @@ use crate::id::{Epoch, OwnerId, ShardId};
 /// let owner = lease.owner.clone();
 /// store.join(&Join { lease, mode: DeliveryMode::default() }).await?;
 ///
-/// let shards = store.acquire_shards(&AcquireShards { owner, most: 8, held: vec![] }).await?;
+/// let shards = store.acquire_shards(&AcquireShards { owner, most: 8, owned: vec![] }).await?;
 /// assert_eq!(shards.len(), 8);
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;
@@ -54,7 +54,7 @@ pub trait Ownership: Send + Sync {
     /// Removes owners whose lease has lapsed, and acquires shards that have no owner.
     ///
     /// The leases on rows of an owner whose clock was ahead end with it. A shard of this owner that is
-    /// not in `held` counts as free: the answer to an earlier call was lost. Acquires nothing for an
+    /// not in `owned` counts as free: the answer to an earlier call was lost. Acquires nothing for an
     /// owner that is not registered.
     async fn acquire_shards(&self, acquire: &AcquireShards) -> Result<Vec<OwnedShard>>;
 
@@ -77,85 +77,85 @@ for_arc!(Ownership {
 /// Most members that [`Ownership::members`] lists.
 pub const MAX_MEMBERS: u16 = 1000;
 
-/// A wish to be entered as an owner.
+/// An owner to register.
 #[derive(Clone, Debug)]
 pub struct Join {
-    /// Who, and for how long at first.
+    /// Its first lease.
     pub lease: Lease,
-    /// How it means to claim and order rows.
+    /// How it claims and orders rows.
     pub mode: DeliveryMode,
 }
 
-/// A claim on being alive.
+/// The lease of an owner: while it is valid, the owner is alive.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// Who.
+    /// The owner.
     pub owner: OwnerId,
-    /// For how long from now, by the database's clock.
+    /// How long it is valid from now on, by the database's clock.
     pub length: Duration,
-    /// How many shards the others should make free for it at most; 0 for one that takes none,
-    /// because it only writes or is about to leave.
+    /// The most shards that others should release for it; 0 for an owner that wants none, because it
+    /// only writes or is about to leave.
     pub wants: u16,
 }
 
-/// What became of a lease.
+/// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// It holds for its whole length again.
+    /// The lease is valid for its whole length again.
     Kept,
-    /// The owner was removed, and its shards may be another's.
+    /// The owner was removed, and its shards may have another owner.
     Lost,
 }
 
 /// A living owner that wants shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Who.
+    /// The owner.
     pub owner: OwnerId,
-    /// How many shards the others should make free for it at most.
+    /// The most shards that others should release for it.
     pub wants: u16,
-    /// How many shards it holds.
-    pub held: u16,
+    /// How many shards it owns.
+    pub owned: u16,
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 impl Member {
     /// The member that a row tells of.
-    pub(super) fn stored((owner, wants, held): (String, i16, i64)) -> Self {
+    pub(super) fn stored((owner, wants, owned): (String, i16, i64)) -> Self {
         Self {
             owner: OwnerId::stored(owner),
             wants: u16::try_from(wants).unwrap_or(0),
-            held: u16::try_from(held).unwrap_or(u16::MAX),
+            owned: u16::try_from(owned).unwrap_or(u16::MAX),
         }
     }
 }
 
-/// A wish for shards.
+/// Shards to acquire.
 #[derive(Clone, Debug)]
 pub struct AcquireShards {
-    /// For whom.
+    /// The new owner.
     pub owner: OwnerId,
-    /// How many more at most.
+    /// The most shards to acquire.
     pub most: u16,
-    /// What it knows to hold already.
-    pub held: Vec<ShardId>,
+    /// The shards that it knows to own already.
+    pub owned: Vec<ShardId>,
 }
 
-/// A shard in someone's hands.
+/// A shard and its ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnedShard {
-    /// Which shard.
+    /// The shard.
     pub shard: ShardId,
-    /// Since which change of hands.
+    /// The epoch of this ownership.
     pub epoch: Epoch,
-    /// How it came to be free.
+    /// How it became free.
     pub origin: ShardOrigin,
 }
 
-/// How a shard came to be free.
+/// How a shard became free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardOrigin {
-    /// Nobody had it, or its owner gave it back.
+    /// It had no owner, or its owner released it.
     Free,
     /// Its owner's lease lapsed: it was killed, paused or cut off.
     Lapsed,

@@ -40,7 +40,7 @@ for_arc!(Statistics {
     async fn breakdown(&self) -> Result<Breakdown>;
 });
 
-/// How much there is of what.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Events that can be delivered, or are behind another of their key.
@@ -60,7 +60,7 @@ pub struct Stats {
     pub owned_shards: u64,
 }
 
-/// How much there is of what, shard by shard and type by type.
+/// Counts of events by shard and by event type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakdown {
     /// Delivered events that are kept.
@@ -78,9 +78,9 @@ pub const MAX_TYPES: usize = 100;
 /// One shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardStats {
-    /// Which.
+    /// The shard.
     pub shard: ShardId,
-    /// Who has it, if anybody.
+    /// Its owner, if it has one.
     pub owner: Option<OwnerId>,
     /// How often it has changed hands.
     pub epoch: Epoch,
@@ -97,7 +97,7 @@ pub struct ShardStats {
 /// One event type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeStats {
-    /// Which.
+    /// The event type.
     pub event_type: String,
     /// Events that can be delivered, or are behind another of their key.
     pub new: u64,

@@ -15,7 +15,7 @@ use sqlx::{Connection as _, Database, Transaction};
 
 pub use self::open::SqlxTx;
 use self::private::Required;
-use super::{Accept, Accepted, Insert, LocalLease, Place, Tx};
+use super::{Accept, Accepted, Insert, Inserted, LocalLease, Tx};
 use crate::envelope::{Delivery, Envelope, Payload};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::event::Key;
@@ -27,7 +27,7 @@ pub trait Dialect: Database + private::Statements {}
 impl<DB: private::Statements> Dialect for DB {}
 
 mod private {
-    use super::{Accept, Accepted, Database, Insert, Place, Result};
+    use super::{Accept, Accepted, Database, Insert, Inserted, Result};
     use crate::pooled::{Dropped, PooledTx};
 
     /// Which transaction has to be open.
@@ -57,7 +57,7 @@ mod private {
             connection: &mut Self::Connection,
             insert: &Insert<'_>,
             required: Required,
-        ) -> impl Future<Output = Result<Vec<Option<Place>>>> + Send;
+        ) -> impl Future<Output = Result<Vec<Option<Inserted>>>> + Send;
 
         /// Commits what [`BEGIN`](Self::BEGIN) began, after it was proved to be open.
         fn commit(tx: PooledTx<Self>) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
@@ -70,7 +70,7 @@ mod private {
 }
 
 impl<DB: Dialect> Tx for &mut Transaction<'_, DB> {
-    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Inserted>>> {
         DB::insert(self, insert, Required::Any).await
     }
 
@@ -81,7 +81,7 @@ impl<DB: Dialect> Tx for &mut Transaction<'_, DB> {
 
 #[cfg(feature = "mysql")]
 impl Tx for &mut sqlx::MySqlConnection {
-    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Inserted>>> {
         insert_on::<sqlx::MySql>(self, insert).await
     }
 
@@ -92,7 +92,7 @@ impl Tx for &mut sqlx::MySqlConnection {
 
 #[cfg(feature = "postgres")]
 impl Tx for &mut sqlx::PgConnection {
-    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Inserted>>> {
         insert_on::<sqlx::Postgres>(self, insert).await
     }
 
@@ -103,7 +103,7 @@ impl Tx for &mut sqlx::PgConnection {
 
 #[cfg(feature = "sqlite")]
 impl Tx for &mut sqlx::SqliteConnection {
-    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Inserted>>> {
         insert_on::<sqlx::Sqlite>(self, insert).await
     }
 
@@ -115,7 +115,7 @@ impl Tx for &mut sqlx::SqliteConnection {
 async fn insert_on<DB: Dialect>(
     connection: &mut DB::Connection,
     insert: &Insert<'_>,
-) -> Result<Vec<Option<Place>>> {
+) -> Result<Vec<Option<Inserted>>> {
     require_transaction::<DB>(connection)?;
     DB::insert(connection, insert, Required::Any).await
 }
@@ -231,12 +231,12 @@ impl Asked {
 }
 
 /// Nobody asked.
-fn no_places(insert: &Insert<'_>) -> Vec<Option<Place>> {
+fn no_places(insert: &Insert<'_>) -> Vec<Option<Inserted>> {
     vec![None; if insert.hot.is_some() { insert.envelopes.len() } else { 0 }]
 }
 
 /// The place of each event, of those asked for: `seq` follows the order of the events.
-fn places_of(insert: &Insert<'_>, mut places: Vec<Place>) -> Vec<Option<Place>> {
+fn places_of(insert: &Insert<'_>, mut places: Vec<Inserted>) -> Vec<Option<Inserted>> {
     places.sort_unstable_by_key(|place| place.seq);
     let is_asked = |envelope: &Envelope| insert.hot.is_some_and(|hot| hot.wants_position(envelope));
     let events = insert.envelopes.iter().zip(places);

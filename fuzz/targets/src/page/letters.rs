@@ -64,7 +64,7 @@ fn own(store: &MemoryStore) -> (OwnerId, Vec<OwnedShard>) {
     let owner = OwnerId::generate();
     let lease = Lease { owner: owner.clone(), length: Duration::from_secs(60), wants: u16::MAX };
     at_once(store.join(&Join { lease, mode: DeliveryMode::default() }));
-    let take = AcquireShards { owner: owner.clone(), most: u16::MAX, held: Vec::new() };
+    let take = AcquireShards { owner: owner.clone(), most: u16::MAX, owned: Vec::new() };
     (owner, at_once(store.acquire_shards(&take)))
 }
 

@@ -57,7 +57,7 @@ pub async fn a_dropped_acquire_takes_all_shards_or_none<B: Backend>(backend: &B)
     let most = u16::try_from(all.div_ceil(2)).unwrap();
     for polls in 0..MAX_POLLS {
         let (dropped, mut other) = (Owner::joined(backend).await, Owner::joined(backend).await);
-        let take = AcquireShards { owner: dropped.id.clone(), most, held: vec![] };
+        let take = AcquireShards { owner: dropped.id.clone(), most, owned: vec![] };
 
         let whole = cut(polls, dropped.store.acquire_shards(&take)).await;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pillarbox::store::{Pending, RowLease, Status};
-use pillarbox::tx::{Begin as _, Insert, LocalLease, OpenTx as _, Place};
+use pillarbox::tx::{Begin as _, Insert, Inserted, LocalLease, OpenTx as _};
 use pillarbox::{Envelope, EventId, OwnerId, Tables, Token, Verdict};
 
 use crate::backend::Backend;
@@ -23,7 +23,7 @@ pub async fn an_insert_returns_the_positions_of_leased_rows<B: Backend>(backend:
     let place = |event: &Envelope| {
         let row = row(&rows, event.event_id());
         let occurred_at = row.event().unwrap().moment().unwrap();
-        Some(Place { seq: row.seq, shard: row.shard, occurred_at, is_next: true })
+        Some(Inserted { seq: row.seq, shard: row.shard, occurred_at, is_next: true })
     };
     let [first, _, third, _, fifth] = &events;
     assert_eq!(places, [place(first), None, place(third), None, place(fifth)]);
@@ -184,7 +184,7 @@ pub async fn a_failed_row_loses_its_birth_lease<B: Backend>(backend: &B) {
 async fn write_one<B: Backend>(backend: &B, owner: &OwnerId) -> (EventId, RowLease) {
     let event = free();
     let places = write(backend, std::slice::from_ref(&event), owner).await;
-    let Place { seq, shard, .. } = places[0].unwrap();
+    let Inserted { seq, shard, .. } = places[0].unwrap();
     (event.event_id().clone(), RowLease { shard, seq, token: LocalLease::TOKEN })
 }
 
@@ -200,7 +200,7 @@ async fn write_leased<B: Backend>(
     backend: &B,
     envelopes: &[Envelope],
     hot: LocalLease<'_>,
-) -> Vec<Option<Place>> {
+) -> Vec<Option<Inserted>> {
     let (mut tx, hot) = (backend.pool().begin().await.unwrap(), Some(hot));
     let places = tx
         .insert(&Insert { tables: &Tables::default(), envelopes, locks: &[], hot })

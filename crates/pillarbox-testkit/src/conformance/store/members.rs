@@ -20,8 +20,8 @@ pub async fn live_owners_are_members_with_their_shard_counts<B: Backend>(backend
 
     let members = backend.store().members().await.unwrap();
 
-    let holder = Member { owner: holder.id, wants: 9, held: all };
-    assert_eq!(members, [holder, Member { owner: idle.id, wants: 7, held: 0 }]);
+    let holder = Member { owner: holder.id, wants: 9, owned: all };
+    assert_eq!(members, [holder, Member { owner: idle.id, wants: 7, owned: 0 }]);
 }
 
 /// One that only writes, or is about to leave, takes part in nothing, whatever it still holds.

@@ -14,7 +14,7 @@ use crate::relay::dispatch::worker_pool::Assignment;
 use crate::relay::fetch::shard_queues::RowKey;
 use crate::store::{Content, Pending, RowLease};
 use crate::telemetry::{Attempt, RelayEvent};
-use crate::tx::{LocalLease, Place};
+use crate::tx::{Inserted, LocalLease};
 use crate::verdict::Verdict;
 
 /// A delivery under way, kept here so that a panic cannot take it along.

@@ -95,7 +95,7 @@ impl Balance {
         if self.members != members {
             (self.members, self.since) = (members, now);
         }
-        let held: u32 = view.members.iter().map(|member| u32::from(member.held)).sum();
+        let held: u32 = view.members.iter().map(|member| u32::from(member.owned)).sum();
         let is_short = held < u32::from(view.shards);
         self.short_since = is_short.then(|| self.short_since.unwrap_or(now));
     }
@@ -128,7 +128,7 @@ fn shares(members: &[Member], shards: u16, level: u16) -> Vec<(&OwnerId, u16)> {
         u16::try_from(wants).unwrap_or(level)
     };
     let mut order: Vec<&Member> = members.iter().collect();
-    order.sort_by_key(|member| (wants(member), member.held, Reverse(&member.owner)));
+    order.sort_by_key(|member| (wants(member), member.owned, Reverse(&member.owner)));
     let (mut left, mut sharing) = (shards, u16::try_from(order.len()).unwrap_or(u16::MAX));
     let mut shares = Vec::with_capacity(order.len());
     for member in order {

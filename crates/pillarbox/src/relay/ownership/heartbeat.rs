@@ -156,7 +156,7 @@ impl Heartbeat {
         let kept = self.ownership.held().kept();
         let owned = self.ownership.held().owned().len();
         let own = members.iter().find(|member| member.owner == *owner);
-        let unknown = own.map_or(0, |member| usize::from(member.held).saturating_sub(owned));
+        let unknown = own.map_or(0, |member| usize::from(member.owned).saturating_sub(owned));
         if let Some(unknown) = u16::try_from(unknown).ok().filter(|unknown| *unknown > 0) {
             // The answer to a take was lost, and everybody else believes that they are served.
             return Move::Take(unknown);

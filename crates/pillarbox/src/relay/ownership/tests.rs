@@ -140,7 +140,7 @@ async fn shards_whose_taker_got_no_answer_are_served() {
     let owner = relays.all[0].ownership.owner.clone();
     relays
         .store
-        .acquire_shards(&AcquireShards { owner, most: 64, held: Vec::new() })
+        .acquire_shards(&AcquireShards { owner, most: 64, owned: Vec::new() })
         .await
         .unwrap();
     relays.join().await;

@@ -17,7 +17,7 @@ use crate::local_queue::{
 use crate::relay::fetch::local_events::LocalEvents;
 use crate::relay::schedules::{chance, play};
 use crate::telemetry::Observers;
-use crate::tx::Place;
+use crate::tx::Inserted;
 
 const PLACES: usize = 3;
 
@@ -71,11 +71,11 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn places(&self, events: &[Envelope]) -> Vec<Option<Place>> {
+    fn places(&self, events: &[Envelope]) -> Vec<Option<Inserted>> {
         let occurred_at = Timestamp::from_unix_micros(0);
         let place = |_| {
             let seq = Seq(self.seqs.fetch_add(1, Ordering::SeqCst));
-            Some(Place { seq, shard: ShardId(0), occurred_at, is_next: true })
+            Some(Inserted { seq, shard: ShardId(0), occurred_at, is_next: true })
         };
         events.iter().map(place).collect()
     }

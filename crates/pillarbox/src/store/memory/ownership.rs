@@ -83,10 +83,10 @@ impl State {
         let member = |(owner, entry): (&OwnerId, &Entry)| {
             let held = self.shards.iter().filter(|shard| shard.owner.as_ref() == Some(owner));
             let held = u16::try_from(held.count()).unwrap_or(u16::MAX);
-            Member { owner: owner.clone(), wants: entry.wants, held }
+            Member { owner: owner.clone(), wants: entry.wants, owned: held }
         };
         let mut members: Vec<Member> = self.owners.iter().filter(wanting).map(member).collect();
-        members.sort_by(|a, b| b.held.cmp(&a.held).then_with(|| a.owner.cmp(&b.owner)));
+        members.sort_by(|a, b| b.owned.cmp(&a.owned).then_with(|| a.owner.cmp(&b.owner)));
         members.truncate(usize::from(MAX_MEMBERS));
         members
     }
@@ -104,7 +104,7 @@ impl State {
         for (at, shard) in (0..).zip(&mut self.shards) {
             let origin = match &shard.owner {
                 None => ShardOrigin::Free,
-                Some(owner) if *owner == acquire.owner && !acquire.held.contains(&ShardId(at)) => {
+                Some(owner) if *owner == acquire.owner && !acquire.owned.contains(&ShardId(at)) => {
                     ShardOrigin::Free
                 }
                 Some(owner) if !owners.contains_key(owner) => ShardOrigin::Lapsed,

@@ -9,7 +9,7 @@ use crate::id::{EventId, Seq};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::event::Event;
 use crate::store::memory::state::Noted;
-use crate::tx::{Accept, Accepted, Begin, Insert, LocalLease, OpenTx, PayloadHash, Place, Tx};
+use crate::tx::{Accept, Accepted, Begin, Insert, Inserted, LocalLease, OpenTx, PayloadHash, Tx};
 
 /// An open transaction on a [`MemoryStore`].
 ///
@@ -105,7 +105,7 @@ impl MemoryTx {
         }
     }
 
-    fn write(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+    fn write(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Inserted>>> {
         let now = self.store.clock.now();
         let mut state = self.store.state();
         let before = self.writes.len();
@@ -124,7 +124,7 @@ impl MemoryTx {
                 event.lease = Some((hot.owner.clone(), now.saturating_add(hot.length)));
                 event.token = LocalLease::TOKEN;
             }
-            places.push(insert.hot.filter(|hot| hot.wants_position(envelope)).map(|_| Place {
+            places.push(insert.hot.filter(|hot| hot.wants_position(envelope)).map(|_| Inserted {
                 seq,
                 shard: event.shard,
                 occurred_at: event.envelope.moment().unwrap_or(now),
@@ -140,7 +140,7 @@ impl MemoryTx {
 }
 
 impl Tx for &mut MemoryTx {
-    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+    async fn insert(self, insert: &Insert<'_>) -> Result<Vec<Option<Inserted>>> {
         self.lock(insert).await;
         self.write(insert)
     }
@@ -180,7 +180,7 @@ impl OpenTx for MemoryTx {
         self
     }
 
-    async fn insert(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+    async fn insert(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Inserted>>> {
         self.lock(insert).await;
         self.write(insert)
     }

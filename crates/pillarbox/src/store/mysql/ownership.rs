@@ -67,7 +67,8 @@ impl Ownership for MysqlStore {
                 .bind(acquire.owner.as_str())
                 .bind(acquire.owner.as_str())
                 .bind(
-                    json!(acquire.held.iter().map(|shard| shard.0).collect::<Vec<_>>()).to_string(),
+                    json!(acquire.owned.iter().map(|shard| shard.0).collect::<Vec<_>>())
+                        .to_string(),
                 )
                 .bind(i64::from(acquire.most))
                 .fetch_all(&mut *tx)

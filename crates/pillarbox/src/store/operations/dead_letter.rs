@@ -33,7 +33,7 @@ pub struct Filter {
     pub aggregate_id: Option<String>,
     /// What it is ordered by, exactly.
     pub key: Option<String>,
-    /// Whose it is, exactly.
+    /// Its tenant, exactly.
     pub tenant_id: Option<String>,
     /// What its error text contains, upper and lower case told apart.
     pub error: Option<String>,
@@ -46,9 +46,9 @@ pub struct Filter {
 /// A page of dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
-    /// Which.
+    /// Which events to list.
     pub filter: Filter,
-    /// Which first.
+    /// The order of the list.
     pub direction: Direction,
     /// Only those after this one, in the page's direction: the last one of the page before.
     pub after: Option<Cursor>,
@@ -144,7 +144,7 @@ pub struct DeadLetter {
     pub aggregate_id: Option<String>,
     /// What it is ordered by.
     pub key: Option<String>,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant_id: Option<String>,
     /// `Dead`, or `Held` where its key waits.
     pub status: Status,

@@ -17,11 +17,11 @@ use crate::store::{ClaimMode, DeliveryMode};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purge {
-    /// Which rows.
+    /// The kind of rows.
     pub kind: PurgeKind,
     /// Only rows that came to be what they are longer ago than this.
     pub older_than: Duration,
-    /// How many rows at most.
+    /// The most rows to delete.
     pub limit: u32,
 }
 

@@ -56,7 +56,7 @@ impl Ownership for PostgresStore {
         let is_owner = self.query_scalar(sql::IS_OWNER).bind(owner);
         let mut acquired = Vec::new();
         if is_owner.fetch_one(&mut *tx).await? {
-            let owned: Vec<i16> = acquire.held.iter().map(|shard| shard.0).collect();
+            let owned: Vec<i16> = acquire.owned.iter().map(|shard| shard.0).collect();
             let take = self.query(sql::ACQUIRE_SHARDS).bind(owner).bind(i64::from(acquire.most));
             for row in take.bind(owned).fetch_all(&mut *tx).await? {
                 let lapsed: bool = row.try_get("lapsed")?;

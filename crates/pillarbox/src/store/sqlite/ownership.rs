@@ -62,7 +62,8 @@ impl Ownership for SqliteStore {
                 .bind(i64::from(acquire.most))
                 .bind(acquire.owner.as_str())
                 .bind(
-                    json!(acquire.held.iter().map(|shard| shard.0).collect::<Vec<_>>()).to_string(),
+                    json!(acquire.owned.iter().map(|shard| shard.0).collect::<Vec<_>>())
+                        .to_string(),
                 )
                 .fetch_all(&mut *tx)
                 .await?;

@@ -20,7 +20,7 @@ use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
 use crate::pooled::{PooledTx, has_ended};
-use crate::tx::{Accept, Accepted, Insert, LocalLease, PayloadHash, Place};
+use crate::tx::{Accept, Accepted, Insert, Inserted, LocalLease, PayloadHash};
 
 /// Stands around a value that must not be null, in the first row: the statement itself fails where
 /// no transaction is open. Only MariaDB reads the inner comment, and only it has that variable. Without autocommit
@@ -84,7 +84,7 @@ impl Statements for MySql {
         connection: &mut MySqlConnection,
         insert: &Insert<'_>,
         _: Required,
-    ) -> Result<Vec<Option<Place>>> {
+    ) -> Result<Vec<Option<Inserted>>> {
         prove_unless_guarded(connection).await?;
         let most_bytes = packet::most_bytes(connection, insert.envelopes).await?;
         lock(connection, insert).await.map_err(|error| refused(error, &[]))?;
@@ -157,7 +157,7 @@ async fn write(
     sql: &str,
     columns: &[Column],
     insert: &Insert<'_>,
-) -> Result<Vec<Option<Place>>> {
+) -> Result<Vec<Option<Inserted>>> {
     let envelopes = insert.envelopes;
     let mut query = QueryBuilder::<MySql>::new(sql);
     let mut is_first = true;
@@ -230,14 +230,14 @@ fn without_turns<'a>(insert: &Insert<'a>) -> Insert<'a> {
 async fn places(
     connection: &mut MySqlConnection,
     insert: &Insert<'_>,
-) -> Result<Vec<Option<Place>>> {
+) -> Result<Vec<Option<Inserted>>> {
     let mut query = QueryBuilder::<MySql>::new(PLACES);
     query.push(insert.tables.prefix().as_str()).push("outbox_event where event_id in ");
     query.push_tuples(insert.envelopes, |mut one, envelope| {
         one.push_bind(envelope.event_id().as_str());
     });
     let places = query.build_query_as().fetch_all(connection).await?;
-    let place = |(seq, shard, at): (i64, i16, i64)| Place {
+    let place = |(seq, shard, at): (i64, i16, i64)| Inserted {
         seq: Seq(seq),
         shard: ShardId(shard),
         occurred_at: Timestamp::from_unix_micros(at),

@@ -9,7 +9,7 @@ use super::{Dialect, ended, require_transaction};
 use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::pooled::{PooledTx, has_ended};
-use crate::tx::{Begin, Insert, OpenTx, Place};
+use crate::tx::{Begin, Insert, Inserted, OpenTx};
 
 /// An owned sqlx transaction, as `outbox.begin(&pool)` opens it.
 pub struct SqlxTx<DB: Dialect>(PooledTx<DB>);
@@ -58,7 +58,7 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
         &mut self.0
     }
 
-    async fn insert(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Place>>> {
+    async fn insert(&mut self, insert: &Insert<'_>) -> Result<Vec<Option<Inserted>>> {
         DB::insert(self.live().await?, insert, Required::Begun).await
     }
 

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
 use crate::pooled::{PooledTx, has_ended};
 use crate::table::Tables;
-use crate::tx::{Accept, Accepted, Insert, Place};
+use crate::tx::{Accept, Accepted, Insert, Inserted};
 
 /// The application may have advisory locks of its own: ours are told apart by a name.
 const LOCK: &str = "
@@ -67,13 +67,13 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
         select from {p}outbox_event as older
         where older.shard = {p}outbox_event.shard
             and older.ordering_key = {p}outbox_event.ordering_key
-            and older.status + 0 = 0
+            and older.status + 0 = {new}
     )
     and not exists (
         select from {p}outbox_event as older
         where older.shard = {p}outbox_event.shard
             and older.ordering_key = {p}outbox_event.ordering_key
-            and older.status in (2, 4)
+            and older.status in ({waiting}, {held})
     )
 )";
 
@@ -100,7 +100,7 @@ impl Statements for Postgres {
         connection: &mut PgConnection,
         insert: &Insert<'_>,
         required: Required,
-    ) -> Result<Vec<Option<Place>>> {
+    ) -> Result<Vec<Option<Inserted>>> {
         lock(connection, insert).await.map_err(|error| refused(error, &[]))?;
         let columns = Column::complete(insert);
         let is_open = match required {
@@ -251,7 +251,7 @@ async fn write(
     is_open: &str,
     columns: &[Column],
     insert: &Insert<'_>,
-) -> Result<Option<Vec<Option<Place>>>, sqlx::Error> {
+) -> Result<Option<Vec<Option<Inserted>>>, sqlx::Error> {
     let places = returning(insert);
     if let [event] = insert.envelopes {
         let sql = one_row(insert.tables, columns, is_open) + &places;
@@ -267,7 +267,7 @@ async fn write_one(
     columns: &[Column],
     insert: &Insert<'_>,
     event: &Envelope,
-) -> Result<Option<Vec<Option<Place>>>, sqlx::Error> {
+) -> Result<Option<Vec<Option<Inserted>>>, sqlx::Error> {
     let mut query = sqlx::query(AssertSqlSafe(sql));
     for column in columns {
         query = match column {
@@ -300,7 +300,7 @@ async fn write_many(
     sql: String,
     columns: &[Column],
     insert: &Insert<'_>,
-) -> Result<Option<Vec<Option<Place>>>, sqlx::Error> {
+) -> Result<Option<Vec<Option<Inserted>>>, sqlx::Error> {
     fn all<'e, T>(events: &'e [Envelope], value: impl Fn(&'e Envelope) -> T) -> Vec<T> {
         events.iter().map(value).collect()
     }
@@ -343,7 +343,7 @@ async fn run(
     connection: &mut PgConnection,
     query: Query<'_, Postgres, PgArguments>,
     insert: &Insert<'_>,
-) -> Result<Option<Vec<Option<Place>>>, sqlx::Error> {
+) -> Result<Option<Vec<Option<Inserted>>>, sqlx::Error> {
     let query = query.persistent(insert.tables.are_statements_named());
     if Asked::by(insert) == Asked::Nothing {
         let written = query.execute(connection).await?.rows_affected();
@@ -355,7 +355,7 @@ async fn run(
     }
     let place = |row: &PgRow| {
         let occurred_at: OffsetDateTime = row.try_get(2)?;
-        Ok(Place {
+        Ok(Inserted {
             seq: Seq(row.try_get(0)?),
             shard: ShardId(row.try_get(1)?),
             occurred_at: occurred_at.into(),

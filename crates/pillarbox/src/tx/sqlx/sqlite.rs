@@ -14,7 +14,7 @@ use crate::envelope::{Delivery, Envelope};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
 use crate::pooled::{PooledTx, has_ended};
-use crate::tx::{Accept, Accepted, Insert, Place};
+use crate::tx::{Accept, Accepted, Insert, Inserted};
 
 const NOW: &str = "cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000";
 
@@ -34,12 +34,12 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
     select 1 from {p}outbox_event as older
     where older.shard = {p}outbox_event.shard
         and older.ordering_key = {p}outbox_event.ordering_key
-        and older.status = 0 and older.seq < {p}outbox_event.seq
+        and older.status = {new} and older.seq < {p}outbox_event.seq
 ) and not exists (
     select 1 from {p}outbox_event as older
     where older.shard = {p}outbox_event.shard
         and older.ordering_key = {p}outbox_event.ordering_key
-        and older.status in (2, 4) and older.seq < {p}outbox_event.seq
+        and older.status in ({waiting}, {held}) and older.seq < {p}outbox_event.seq
 )";
 
 /// Fails where the savepoint of [`BEGIN`](Statements::BEGIN) is not there, and leaves it there.
@@ -81,7 +81,7 @@ impl Statements for Sqlite {
         connection: &mut SqliteConnection,
         insert: &Insert<'_>,
         required: Required,
-    ) -> Result<Vec<Option<Place>>> {
+    ) -> Result<Vec<Option<Inserted>>> {
         Self::prove(connection, required).await?;
         let columns = Column::needed_by(insert);
         let sql = Column::insert(insert.tables, &columns);
@@ -141,7 +141,7 @@ async fn write(
     sql: &str,
     columns: &[Column],
     insert: &Insert<'_>,
-) -> Result<Vec<Option<Place>>, sqlx::Error> {
+) -> Result<Vec<Option<Inserted>>, sqlx::Error> {
     let envelopes = insert.envelopes;
     let mut query = QueryBuilder::<Sqlite>::new(sql);
     query.push_values(envelopes, |mut row, envelope| {
@@ -161,7 +161,7 @@ async fn write(
         Asked::Turns => query.push(insert.tables.render(TURNS)),
     };
     let places = query.build_query_as().persistent(usual).fetch_all(connection).await?;
-    let place = |(seq, shard, at, is_next): (i64, i16, i64, bool)| Place {
+    let place = |(seq, shard, at, is_next): (i64, i16, i64, bool)| Inserted {
         seq: Seq(seq),
         shard: ShardId(shard),
         occurred_at: Timestamp::from_unix_micros(at),

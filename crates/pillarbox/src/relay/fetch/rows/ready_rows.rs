@@ -186,7 +186,7 @@ mod tests {
     use crate::relay::fetch::memory::Memory;
     use crate::store::{Content, Predecessor, Status};
     use crate::telemetry::Observers;
-    use crate::tx::Place;
+    use crate::tx::Inserted;
 
     fn event() -> Envelope {
         Envelope::json("test.step", &1).unwrap()
@@ -222,7 +222,7 @@ mod tests {
         });
         let sent = vec![event(); count];
         let occurred_at = Timestamp::from_unix_micros(0);
-        let place = Place { seq: Seq(2), shard: ShardId(0), occurred_at, is_next: true };
+        let place = Inserted { seq: Seq(2), shard: ShardId(0), occurred_at, is_next: true };
         let reservation = lane.reserve(&sent).unwrap();
         Handover::new(lane, reservation, vec![Some(place); count], &sent).keep(&sent);
         let leased = std::iter::from_fn(|| match mail.try_next()? {

@@ -111,7 +111,7 @@ impl Sim {
         let lease = Lease { owner: owner.clone(), length, wants: 64 };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
         let taken = store
-            .acquire_shards(&AcquireShards { owner: owner.clone(), most: 64, held: vec![] })
+            .acquire_shards(&AcquireShards { owner: owner.clone(), most: 64, owned: vec![] })
             .await
             .unwrap();
         let (lane, mail) = LocalQueue::new(1000);
@@ -233,7 +233,7 @@ impl Sim {
 
     async fn take(&mut self) {
         let held = self.held.keys().copied().collect();
-        let take = AcquireShards { owner: self.owner.clone(), most: 64, held };
+        let take = AcquireShards { owner: self.owner.clone(), most: 64, owned: held };
         let taken = self.store.acquire_shards(&take).await.unwrap();
         self.held.extend(taken.iter().map(|holding| (holding.shard, holding.epoch)));
         self.hold();

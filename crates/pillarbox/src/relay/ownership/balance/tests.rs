@@ -7,8 +7,8 @@ use crate::clock::instant;
 
 const BEAT: Duration = Duration::from_secs(5);
 
-fn member(owner: &OwnerId, wants: u16, held: u16) -> Member {
-    Member { owner: owner.clone(), wants, held }
+fn member(owner: &OwnerId, wants: u16, owned: u16) -> Member {
+    Member { owner: owner.clone(), wants, owned }
 }
 
 /// Members in order of age, each with what it wants and holds.
@@ -92,14 +92,14 @@ proptest! {
         for _ in 0..200 {
             for at in 0..all.len() {
                 let share = share_of(&all[at].owner, &all, 120);
-                let taken = share.saturating_sub(all[at].held).min(free);
-                let shed = all[at].held.saturating_sub(share).div_ceil(4);
-                all[at].held = all[at].held + taken - shed;
+                let taken = share.saturating_sub(all[at].owned).min(free);
+                let shed = all[at].owned.saturating_sub(share).div_ceil(4);
+                all[at].owned = all[at].owned + taken - shed;
                 free = free + shed - taken;
             }
         }
 
-        let shares: Vec<u16> = all.iter().map(|member| member.held).collect();
+        let shares: Vec<u16> = all.iter().map(|member| member.owned).collect();
         prop_assert_eq!(free, 0);
         prop_assert_eq!(each(&all, 120), shares, "nobody would move any more");
     }
