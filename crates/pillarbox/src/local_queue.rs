@@ -105,7 +105,7 @@ pub(crate) struct KeyedEvent {
 #[derive(Debug)]
 pub(crate) struct LocalEvent {
     pub(crate) envelope: Envelope,
-    pub(crate) place: Place,
+    pub(crate) inserted: Inserted,
     /// The end of the lease on its row, counted from before the insert.
     pub(crate) deadline: Deadline,
     /// Its capacity in the queue, released when this is dropped.

@@ -187,8 +187,8 @@ impl Owner {
 
     /// Acquires shards and returns the new ones.
     pub(crate) async fn acquire(&mut self, most: u16) -> Vec<OwnedShard> {
-        let held = self.owned.iter().map(|shard| shard.shard).collect();
-        let take = AcquireShards { owner: self.id.clone(), most, held };
+        let owned = self.owned.iter().map(|shard| shard.shard).collect();
+        let take = AcquireShards { owner: self.id.clone(), most, owned };
         let taken = self.store.acquire_shards(&take).await.unwrap();
         self.owned.extend(&taken);
         taken

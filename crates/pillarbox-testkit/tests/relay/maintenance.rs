@@ -73,7 +73,7 @@ pub(crate) async fn only_the_owner_of_the_lowest_shard_purges(db: &TestDatabase,
     let (store, other) = (db.store(), OwnerId::generate());
     let lease = Lease { owner: other.clone(), length: AGES, wants: 64 };
     store.join(&Join { lease, mode: DeliveryMode { claim, order: Order::Key } }).await.unwrap();
-    let take = AcquireShards { owner: other.clone(), most: 64, held: vec![] };
+    let take = AcquireShards { owner: other.clone(), most: 64, owned: vec![] };
     assert!(!store.acquire_shards(&take).await.unwrap().is_empty());
     let often = Duration::from_millis(20);
     let settings =

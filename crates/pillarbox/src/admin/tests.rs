@@ -42,7 +42,7 @@ impl Fixture {
         let length = Duration::from_secs(86_400);
         let lease = Lease { owner: owner.clone(), length, wants: u16::MAX };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
-        let acquire = AcquireShards { owner: owner.clone(), most: u16::MAX, held: Vec::new() };
+        let acquire = AcquireShards { owner: owner.clone(), most: u16::MAX, owned: Vec::new() };
         let shards = store.acquire_shards(&acquire).await.unwrap();
         Self { store, clock, owner, shards }
     }

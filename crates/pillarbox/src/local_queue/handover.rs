@@ -12,7 +12,7 @@ use crate::tx::{Inserted, LocalLease};
 pub(crate) struct Handover {
     queue: LocalQueue,
     reservation: Reservation,
-    places: Vec<Option<Place>>,
+    inserted: Vec<Option<Inserted>>,
     /// The registered events, in order.
     registered: Vec<Registration>,
 }
@@ -23,16 +23,16 @@ impl Handover {
     pub(crate) fn new(
         queue: LocalQueue,
         reservation: Reservation,
-        places: Vec<Option<Place>>,
+        inserted: Vec<Option<Inserted>>,
         events: &[Envelope],
     ) -> Self {
         let register =
-            |(event, row): (&Envelope, &Option<Place>)| registration(&reservation, event, (*row)?);
-        let registered: Vec<_> = events.iter().zip(&places).filter_map(register).collect();
+            |(event, row): (&Envelope, &Option<Inserted>)| registration(&reservation, event, (*row)?);
+        let registered: Vec<_> = events.iter().zip(&inserted).filter_map(register).collect();
         if !registered.is_empty() {
             queue.send(Message::Registered(registered.clone()));
         }
-        Self { queue, reservation, places, registered }
+        Self { queue, reservation, inserted, registered }
     }
 
     /// Hands over the committed events. Returns whether all of them were eligible.
@@ -40,15 +40,15 @@ impl Handover {
         crash_point!("hot.before");
         let mut registered = mem::take(&mut self.registered).into_iter().peekable();
         let (mut handed, mut keyed) = (0, Vec::new());
-        for (envelope, place) in events.iter().zip(mem::take(&mut self.places)) {
-            let Some(place) = place else { continue };
+        for (envelope, inserted) in events.iter().zip(mem::take(&mut self.inserted)) {
+            let Some(inserted) = inserted else { continue };
             if LocalLease::leases(envelope) {
                 handed += 1;
-                self.hand_over(envelope, place);
-            } else if let Some(registration) = registered.next_if(|it| it.seq == place.seq) {
+                self.hand_over(envelope, inserted);
+            } else if let Some(registration) = registered.next_if(|it| it.seq == inserted.seq) {
                 handed += 1;
                 let room = self.reservation.permit(envelope);
-                let envelope = envelope.clone().occurred_at(place.occurred_at);
+                let envelope = envelope.clone().occurred_at(inserted.occurred_at);
                 keyed.push(KeyedEvent { registration, envelope, room });
             }
         }
@@ -59,10 +59,10 @@ impl Handover {
         handed == events.len()
     }
 
-    fn hand_over(&mut self, envelope: &Envelope, place: Place) {
+    fn hand_over(&mut self, envelope: &Envelope, inserted: Inserted) {
         let (room, deadline) = (self.reservation.permit(envelope), self.reservation.deadline);
-        let envelope = envelope.clone().occurred_at(place.occurred_at);
-        let event = LocalEvent { envelope, place, deadline, room };
+        let envelope = envelope.clone().occurred_at(inserted.occurred_at);
+        let event = LocalEvent { envelope, inserted, deadline, room };
         self.queue.send(Message::Leased(Box::new(event)));
     }
 }
@@ -78,9 +78,9 @@ impl Drop for Handover {
 
 /// Returns the registration of an event whose shard the relay owns already. A shard that it acquires
 /// later may have been read by another relay in between.
-fn registration(of: &Reservation, envelope: &Envelope, place: Place) -> Option<Registration> {
-    let shards = of.relay.shards.as_ref().filter(|_| place.is_next)?;
+fn registration(of: &Reservation, envelope: &Envelope, inserted: Inserted) -> Option<Registration> {
+    let shards = of.relay.shards.as_ref().filter(|_| inserted.is_next)?;
     let key = envelope.ordering_key()?.into();
-    let epoch = shards.epoch(place.shard)?;
-    Some(Registration { seq: place.seq, shard: place.shard, epoch, key })
+    let epoch = shards.epoch(inserted.shard)?;
+    Some(Registration { seq: inserted.seq, shard: inserted.shard, epoch, key })
 }

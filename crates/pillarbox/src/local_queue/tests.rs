@@ -35,7 +35,7 @@ fn place(seq: i64, shard: i16, is_next: bool) -> Option<Inserted> {
     Some(Inserted { seq, shard, occurred_at: SystemClock.now(), is_next })
 }
 
-fn handover(queue: &LocalQueue, events: &[Envelope], places: Vec<Option<Place>>) -> Handover {
+fn handover(queue: &LocalQueue, events: &[Envelope], places: Vec<Option<Inserted>>) -> Handover {
     Handover::new(queue.clone(), queue.reserve(events).unwrap(), places, events)
 }
 
@@ -123,7 +123,7 @@ fn a_permit_is_released_when_its_event_is_dropped() {
     drop(first);
     assert!(queue.reserve(&[free()]).is_some());
     let Some(Message::Leased(last)) = events.try_next() else { panic!("nothing came") };
-    assert_eq!((last.envelope.event_id(), last.place.seq), (sent[2].event_id(), Seq(2)));
+    assert_eq!((last.envelope.event_id(), last.inserted.seq), (sent[2].event_id(), Seq(2)));
 }
 
 #[test]

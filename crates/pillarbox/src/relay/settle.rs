@@ -277,7 +277,7 @@ mod tests {
     use crate::clock::Timestamp;
     use crate::envelope::Envelope;
     use crate::id::ShardId;
-    use crate::tx::Place;
+    use crate::tx::Inserted;
     use crate::verdict::ErrorText;
 
     fn settler() -> Settler<()> {
@@ -288,8 +288,8 @@ mod tests {
     fn decided(verdict: Verdict) -> Decided<()> {
         let envelope = Envelope::json("test.step", &1).unwrap();
         let occurred_at = Timestamp::from_unix_micros(0);
-        let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
-        Decided { dispatched: Dispatched::of_local(&envelope, place), verdict, hold: () }
+        let inserted = Inserted { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
+        Decided { dispatched: Dispatched::of_local(&envelope, inserted), verdict, hold: () }
     }
 
     fn failed() -> Decided<()> {

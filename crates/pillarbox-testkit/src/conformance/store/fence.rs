@@ -162,7 +162,7 @@ pub async fn a_takeover_waits_for_a_settle_that_passed_its_fence<B: Backend>(bac
         Either::Left((settled, _)) => panic!("did not wait for the row: {settled:?}"),
         Either::Right(_) => {}
     }
-    let want = AcquireShards { owner: successor.id.clone(), most: u16::MAX, held: vec![] };
+    let want = AcquireShards { owner: successor.id.clone(), most: u16::MAX, owned: vec![] };
     let store = backend.store();
     let mut take = pin!(store.acquire_shards(&want));
     // A takeover may wait, or may pass the locked shard by; it must not take it.

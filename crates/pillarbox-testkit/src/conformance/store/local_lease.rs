@@ -58,7 +58,7 @@ pub async fn an_event_with_a_key_knows_whether_it_is_next<B: Backend>(backend: &
 
     let delayed = keyed("c").deliver_after(HOUR);
     let second = write_leased(backend, &[keyed("a"), keyed("d"), delayed], hot).await;
-    let is_next = |place: Option<Place>| place.map(|place| place.is_next);
+    let is_next = |row: Option<Inserted>| row.map(|row| row.is_next);
     assert_eq!(
         second.into_iter().map(is_next).collect::<Vec<_>>(),
         [Some(false), Some(true), None]
@@ -192,7 +192,7 @@ async fn write<B: Backend>(
     backend: &B,
     envelopes: &[Envelope],
     owner: &OwnerId,
-) -> Vec<Option<Place>> {
+) -> Vec<Option<Inserted>> {
     write_leased(backend, envelopes, LocalLease { owner, length: HOUR, keyed: false }).await
 }
 

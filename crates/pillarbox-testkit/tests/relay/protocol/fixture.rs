@@ -222,7 +222,7 @@ impl Owner {
         let (store, id) = (backend.store(), OwnerId::generate());
         let lease = Lease { owner: id.clone(), length: AGES, wants: 0 };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
-        let take = AcquireShards { owner: id.clone(), most: u16::MAX, held: vec![] };
+        let take = AcquireShards { owner: id.clone(), most: u16::MAX, owned: vec![] };
         let shards = wait_for(async || {
             backend.expire(owner).await;
             let shards = store.acquire_shards(&take).await.unwrap();
@@ -237,7 +237,7 @@ impl Owner {
         let (store, id) = (backend.store(), OwnerId::generate());
         let lease = Lease { owner: id.clone(), length: AGES, wants: 0 };
         store.join(&Join { lease, mode: DeliveryMode::default() }).await.unwrap();
-        let take = AcquireShards { owner: id.clone(), most, held: vec![] };
+        let take = AcquireShards { owner: id.clone(), most, owned: vec![] };
         let shards = store.acquire_shards(&take).await.unwrap();
         assert!(!shards.is_empty(), "there is something to take");
         Self { store, id, shards }

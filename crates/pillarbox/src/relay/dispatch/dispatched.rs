@@ -72,9 +72,9 @@ impl Dispatched {
         (dispatched, assignment)
     }
 
-    pub(crate) fn of_local(envelope: &Envelope, place: Place) -> Self {
+    pub(crate) fn of_local(envelope: &Envelope, inserted: Inserted) -> Self {
         Self {
-            row: RowKey { seq: place.seq, shard: place.shard, key: None },
+            row: RowKey { seq: inserted.seq, shard: inserted.shard, key: None },
             epoch: Epoch(0),
             token: LocalLease::TOKEN,
             attempts: 0,
@@ -165,8 +165,8 @@ mod tests {
     fn job() -> Dispatched {
         let envelope = Envelope::json("test.step", &1).unwrap();
         let occurred_at = Timestamp::from_unix_micros(0);
-        let place = Place { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
-        Dispatched::of_local(&envelope, place)
+        let inserted = Inserted { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
+        Dispatched::of_local(&envelope, inserted)
     }
 
     #[test]

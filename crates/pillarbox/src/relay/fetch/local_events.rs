@@ -110,9 +110,9 @@ impl LocalEvents {
     }
 
     fn leased(&mut self, capacity: &impl Capacity) -> Option<(Dispatched, Assignment)> {
-        let LocalEvent { envelope, place, deadline, room } = self.waiting.next(capacity)?;
-        self.permits.insert(place.seq, room);
-        let dispatched = Dispatched::of_local(&envelope, place);
+        let LocalEvent { envelope, inserted, deadline, room } = self.waiting.next(capacity)?;
+        self.permits.insert(inserted.seq, room);
+        let dispatched = Dispatched::of_local(&envelope, inserted);
         let assignment = dispatched.assignment(LeaseKind::Row(deadline), Content::Event(envelope));
         Some((dispatched, assignment))
     }
@@ -211,5 +211,5 @@ impl Routed for LocalEvent {
 }
 
 pub(crate) fn lease_of(event: &LocalEvent) -> RowLease {
-    RowLease { shard: event.place.shard, seq: event.place.seq, token: LocalLease::TOKEN }
+    RowLease { shard: event.inserted.shard, seq: event.inserted.seq, token: LocalLease::TOKEN }
 }

@@ -165,8 +165,8 @@ impl Heartbeat {
     }
 
     async fn take(&self, most: u16) -> Result<()> {
-        let held = self.ownership.held().owned();
-        let take = AcquireShards { owner: self.ownership.owner.clone(), most, held };
+        let owned = self.ownership.held().owned();
+        let take = AcquireShards { owner: self.ownership.owner.clone(), most, owned };
         let was_unsure = mem::replace(&mut self.ownership.held().is_unsure, true);
         crash_point!("take.before"?);
         let mut taken = self.store.acquire_shards(&take).await?;

@@ -79,8 +79,8 @@ impl Waiting {
                 (dispatched, row.content, None, Some(bytes))
             }
             Row::Local(event) => {
-                let LocalEvent { envelope, place, room, .. } = *event;
-                let dispatched = Dispatched::of_local(&envelope, place);
+                let LocalEvent { envelope, inserted, room, .. } = *event;
+                let dispatched = Dispatched::of_local(&envelope, inserted);
                 (dispatched, Content::Event(envelope), Some(room), None)
             }
         };
@@ -222,9 +222,9 @@ mod tests {
         });
         let sent = vec![event(); count];
         let occurred_at = Timestamp::from_unix_micros(0);
-        let place = Inserted { seq: Seq(2), shard: ShardId(0), occurred_at, is_next: true };
+        let inserted = Inserted { seq: Seq(2), shard: ShardId(0), occurred_at, is_next: true };
         let reservation = lane.reserve(&sent).unwrap();
-        Handover::new(lane, reservation, vec![Some(place); count], &sent).keep(&sent);
+        Handover::new(lane, reservation, vec![Some(inserted); count], &sent).keep(&sent);
         let leased = std::iter::from_fn(|| match mail.try_next()? {
             Message::Leased(event) => Some(Waiting::local(event, instant())),
             other => panic!("{other:?}"),

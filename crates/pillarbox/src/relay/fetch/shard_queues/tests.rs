@@ -232,8 +232,8 @@ impl Sim {
     }
 
     async fn take(&mut self) {
-        let held = self.held.keys().copied().collect();
-        let take = AcquireShards { owner: self.owner.clone(), most: 64, owned: held };
+        let owned = self.held.keys().copied().collect();
+        let take = AcquireShards { owner: self.owner.clone(), most: 64, owned };
         let taken = self.store.acquire_shards(&take).await.unwrap();
         self.held.extend(taken.iter().map(|holding| (holding.shard, holding.epoch)));
         self.hold();
@@ -242,7 +242,7 @@ impl Sim {
     async fn lose_shards(&mut self) {
         self.is_faulty = true;
         self.queues.hold(&BTreeMap::new());
-        let take = AcquireShards { owner: self.owner.clone(), most: 64, held: vec![] };
+        let take = AcquireShards { owner: self.owner.clone(), most: 64, owned: vec![] };
         let taken = self.store.acquire_shards(&take).await.unwrap();
         self.held = taken.iter().map(|holding| (holding.shard, holding.epoch)).collect();
         self.hold();
