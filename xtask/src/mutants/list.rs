@@ -290,7 +290,7 @@ where ctid = any(array(
         name: "suspects-go-uncounted",
         what: "with row claims, an event that kills relays is not counted",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/fetch/rows/ready_rows.rs",
+            file: "crates/pillarbox/src/relay/fetch/ready_rows.rs",
             from: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed)",
             to: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed && row.attempts == u32::MAX)",
         }],
