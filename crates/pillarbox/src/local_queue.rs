@@ -1,8 +1,8 @@
-//! The hot lane: from a commit straight to a worker, without a look at the table.
+//! The local queue: events go from a commit to the relay of the same process, without a read.
 //!
-//! A place is taken before the insert, so that a row is born under its writer's lease, or registered
-//! with the relay that holds its shard, only if there is room to deliver it from memory. Everything
-//! else is an ordinary row.
+//! A place is reserved before the insert. So a row is inserted under a lease, or registered with the
+//! relay that owns its shard, only if there is room to deliver it from memory. Everything else is an
+//! ordinary row.
 
 mod handover;
 #[cfg(test)]
@@ -27,26 +27,26 @@ use crate::sync::RwLock;
 use crate::telemetry::{Observers, RelayEvent};
 use crate::tx::{LocalLease, Place};
 
-/// Bytes of payload and headers that may be in the lane.
+/// Bytes of payload and headers that may be in the queue.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
 
 /// With more events, those of a transaction that have a key go through the table: whether something
 /// is before them is looked up one by one, and a crowd is in no such hurry.
 const MOST_KEYED: usize = 64;
 
-/// The writers' end.
+/// The end of the writers.
 #[derive(Clone)]
-pub(crate) struct LocalQueue(Arc<Lane>);
+pub(crate) struct LocalQueue(Arc<Shared>);
 
-struct Lane {
+struct Shared {
     places: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
-    mail: mpsc::UnboundedSender<Message>,
-    /// Open while a relay delivers what comes.
-    host: RwLock<Option<Arc<LocalRelay>>>,
+    messages: mpsc::UnboundedSender<Message>,
+    /// Set while a relay delivers what comes.
+    relay: RwLock<Option<Arc<LocalRelay>>>,
 }
 
-/// Who delivers what comes through the lane.
+/// The relay that delivers what comes through the queue.
 #[derive(Debug)]
 pub(crate) struct LocalRelay {
     pub(crate) owner: OwnerId,
@@ -54,17 +54,17 @@ pub(crate) struct LocalRelay {
     pub(crate) lease: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observers: Observers,
-    /// The shards it holds, where it delivers by shards.
+    /// The shards it owns, where it delivers by shards.
     pub(crate) shards: Option<Arc<dyn OwnedShards>>,
 }
 
-/// Knows which shards are held.
+/// Knows which shards are owned.
 pub(crate) trait OwnedShards: fmt::Debug + Send + Sync {
-    /// Since when a shard is held, if it is, and is to stay so.
+    /// The epoch at which a shard is owned, if it is, and is to stay so.
     fn epoch(&self, shard: ShardId) -> Option<Epoch>;
 }
 
-/// The relay's end.
+/// The end of the relay.
 #[derive(Debug)]
 pub(crate) struct LocalReceiver(mpsc::UnboundedReceiver<Message>);
 
@@ -84,7 +84,7 @@ pub(crate) enum Message {
 /// An event with a key, written by someone who saw nothing of its key before it.
 ///
 /// It counts as under way from before its commit, so that no read can bring it a second time, and
-/// only for the epoch at which its shard was held when it was written.
+/// only for the epoch at which its shard was owned when it was written.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
     pub(crate) seq: Seq,
@@ -108,21 +108,21 @@ pub(crate) struct LocalEvent {
     pub(crate) place: Place,
     /// When the lease on its row runs out, counted from before the insert.
     pub(crate) deadline: Deadline,
-    /// Its place in the lane, free again when this is dropped.
+    /// Its place in the queue, free again when this is dropped.
     pub(crate) room: Permit,
 }
 
-/// A place in the lane.
+/// A place in the queue.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _place: Option<OwnedSemaphorePermit>,
     _bytes: Option<OwnedSemaphorePermit>,
 }
 
-/// Places for all events of a transaction that go hot.
+/// Places for all events of a transaction that go through the queue.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    host: Arc<LocalRelay>,
+    relay: Arc<LocalRelay>,
     keyed: bool,
     deadline: Deadline,
     places: OwnedSemaphorePermit,
@@ -130,53 +130,53 @@ pub(crate) struct Reservation {
 }
 
 impl LocalQueue {
-    /// A lane for this many events; nothing goes through it before it is opened.
+    /// A queue for this many events; nothing goes through it before it is opened.
     pub(crate) fn new(most: u32) -> (Self, LocalReceiver) {
-        let (mail, coming) = mpsc::unbounded_channel();
-        let lane = Lane {
+        let (messages, coming) = mpsc::unbounded_channel();
+        let shared = Shared {
             places: Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX >> 3))),
             bytes: Arc::new(Semaphore::new(MOST_BYTES)),
-            mail,
-            host: RwLock::default(),
+            messages,
+            relay: RwLock::default(),
         };
-        (Self(Arc::new(lane)), LocalReceiver(coming))
+        (Self(Arc::new(shared)), LocalReceiver(coming))
     }
 
-    pub(crate) fn open(&self, host: LocalRelay) {
-        *self.0.host.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(host));
+    pub(crate) fn open(&self, relay: LocalRelay) {
+        *self.0.relay.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(relay));
     }
 
     /// From now on every event is an ordinary row, but for those of writers who have a place.
     pub(crate) fn close(&self) -> PendingWriters {
-        PendingWriters(self.0.host.write().unwrap_or_else(PoisonError::into_inner).take())
+        PendingWriters(self.0.relay.write().unwrap_or_else(PoisonError::into_inner).take())
     }
 
-    /// Places for those of the events that may go hot, all or none. The lease counts from here, before
+    /// Reserves places for those of the events that may go through the queue, all or none. The lease counts from here, before
     /// the insert: the database can only count from later.
     pub(crate) fn reserve(&self, envelopes: &[Envelope]) -> Option<Reservation> {
-        let host = self.0.host.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-        // A relay that was dropped has not closed its lane.
-        if self.0.mail.is_closed() {
+        let relay = self.0.relay.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        // A relay that was dropped has not closed its queue.
+        if self.0.messages.is_closed() {
             return None;
         }
-        let keyed = host.shards.is_some()
+        let keyed = relay.shards.is_some()
             && envelopes.iter().filter(|it| it.is_ordered()).count() <= MOST_KEYED;
-        let (count, bytes) = needs(host.hot(keyed), envelopes);
+        let (count, bytes) = needs(relay.hot(keyed), envelopes);
         if count == 0 {
             return None;
         }
         let (Some(places), Some(bytes)) = (take(&self.0.places, count), take(&self.0.bytes, bytes))
         else {
-            host.observers.on_event(&RelayEvent::LocalQueueFull { events: count });
+            relay.observers.on_event(&RelayEvent::LocalQueueFull { events: count });
             return None;
         };
-        let deadline = Deadline::after(&*host.clock, host.lease);
-        Some(Reservation { host, keyed, deadline, places, bytes })
+        let deadline = Deadline::after(&*relay.clock, relay.lease);
+        Some(Reservation { relay, keyed, deadline, places, bytes })
     }
 
     /// A relay that has ended leaves the rows to whoever reads them.
-    fn post(&self, mail: Message) {
-        let _ = self.0.mail.send(mail);
+    fn post(&self, messages: Message) {
+        let _ = self.0.messages.send(messages);
     }
 }
 
@@ -189,17 +189,17 @@ impl LocalRelay {
 impl Reservation {
     /// What the insert is to do for it.
     pub(crate) fn hot(&self) -> LocalLease<'_> {
-        self.host.hot(self.keyed)
+        self.relay.hot(self.keyed)
     }
 
-    /// Permit for one event.
+    /// The permit of one event.
     fn room(&mut self, envelope: &Envelope) -> Permit {
         Permit { _place: self.places.split(1), _bytes: self.bytes.split(envelope.size()) }
     }
 }
 
 impl LocalReceiver {
-    /// The next piece of mail, when there is one.
+    /// The next message, when there is one.
     ///
     /// # Cancel safety
     /// A dropped wait loses nothing.
@@ -207,20 +207,20 @@ impl LocalReceiver {
         self.0.recv().await
     }
 
-    /// The next piece of mail, if there is one already.
+    /// The next message, if there is one already.
     pub(crate) fn try_next(&mut self) -> Option<Message> {
         self.0.try_recv().ok()
     }
 }
 
-/// Writers who had a place in the lane when it was closed: each shares the host until it has committed.
+/// Writers that had a place in the queue when it was closed: each shares the relay until it has committed.
 #[derive(Debug, Default)]
 pub(crate) struct PendingWriters(Option<Arc<LocalRelay>>);
 
 impl PendingWriters {
-    /// Whether they have mail to send, or have sent some that was not taken.
+    /// Whether they have messages to send, or have sent some that were not taken.
     pub(crate) fn are_awaited(&self, events: &LocalReceiver) -> bool {
-        let is_writing = |host: &Arc<LocalRelay>| Arc::strong_count(host) > 1;
+        let is_writing = |relay: &Arc<LocalRelay>| Arc::strong_count(relay) > 1;
         let are_writing = self.0.as_ref().is_some_and(is_writing);
         // A writer sends first and then lets go: what the last of them has sent is seen below.
         fence(Ordering::Acquire);

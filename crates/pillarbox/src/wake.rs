@@ -10,10 +10,10 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 ///
 /// Many wakes before the relay looks count as one; a wake while it reads makes it read again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wake(Arc<Bells>);
+pub(crate) struct Wake(Arc<Signals>);
 
 #[derive(Debug, Default)]
-struct Bells {
+struct Signals {
     here: Notify,
     elsewhere: Notify,
     /// Something was written that nobody will see committed.
@@ -41,7 +41,7 @@ impl Wake {
         self.0.here.notify_one();
     }
 
-    /// Whether all shards are held here.
+    /// Says whether all shards are owned here.
     pub(crate) fn alone(&self, alone: bool) {
         self.0.alone.store(alone, Ordering::Relaxed);
     }

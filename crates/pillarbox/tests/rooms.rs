@@ -73,7 +73,7 @@ fn planted_mistakes_are_found() {
         ("store.rs", "pub use crate::tx::Tx;"),
         ("store/postgres/read.rs", "use crate::inbox::Inbox;"),
         ("outbox.rs", "use crate::store::postgres::PostgresStore;"),
-        ("relay/engine.rs", "use crate::{store::{memory::MemoryStore, Store}};"),
+        ("relay/shard_loop.rs", "use crate::{store::{memory::MemoryStore, Store}};"),
     ];
     for (path, text) in mistakes {
         assert_eq!(violations(path, text).len(), 1, "{path}: {text}");
@@ -83,7 +83,10 @@ fn planted_mistakes_are_found() {
         ("retry.rs", "use crate::{clock::Clock, verdict::{Failure, Verdict}};"),
         ("store/postgres/read.rs", "use crate::store::{Pending, Read};\nuse crate::tx::Accept;"),
         ("connect.rs", "use crate::store::postgres::PostgresStore;"),
-        ("relay/engine.rs", "use crate::relay::board::Board;\n// use crate::connect is far above"),
+        (
+            "relay/shard_loop.rs",
+            "use crate::relay::fetch::Fetch;\n// use crate::connect is far above",
+        ),
     ];
     for (path, text) in sound {
         assert_eq!(violations(path, text), Vec::<String>::new(), "{path}: {text}");

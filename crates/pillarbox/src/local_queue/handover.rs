@@ -10,8 +10,8 @@ use crate::tx::{LocalLease, Place};
 /// Events of a transaction that go to a worker when it commits; dropped, none of them do.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    lane: LocalQueue,
-    held: Reservation,
+    queue: LocalQueue,
+    reservation: Reservation,
     places: Vec<Option<Place>>,
     /// Of those with a key, in order.
     registered: Vec<Registration>,
@@ -21,17 +21,20 @@ impl Handover {
     /// Registers the events that have a key with the relay, before their commit: whoever reads one
     /// of them afterwards reads what the relay knows of.
     pub(crate) fn new(
-        lane: LocalQueue,
-        held: Reservation,
+        queue: LocalQueue,
+        reservation: Reservation,
         places: Vec<Option<Place>>,
         events: &[Envelope],
     ) -> Self {
-        let registered: Vec<_> =
-            events.iter().zip(&places).filter_map(|(it, at)| register(&held, it, (*at)?)).collect();
+        let registered: Vec<_> = events
+            .iter()
+            .zip(&places)
+            .filter_map(|(it, at)| register(&reservation, it, (*at)?))
+            .collect();
         if !registered.is_empty() {
-            lane.post(Message::Registered(registered.clone()));
+            queue.post(Message::Registered(registered.clone()));
         }
-        Self { lane, held, places, registered }
+        Self { queue, reservation, places, registered }
     }
 
     /// Hands over what was committed. Returns whether that was all of it.
@@ -46,23 +49,23 @@ impl Handover {
                 self.hand_over(envelope, place);
             } else if let Some(registration) = registered.next_if(|it| it.seq == place.seq) {
                 handed += 1;
-                let room = self.held.room(envelope);
+                let room = self.reservation.room(envelope);
                 let envelope = envelope.clone().occurred_at(place.occurred_at);
                 keyed.push(KeyedEvent { registration, envelope, room });
             }
         }
         crash_point!("hot.between");
         if !keyed.is_empty() {
-            self.lane.post(Message::Committed(keyed));
+            self.queue.post(Message::Committed(keyed));
         }
         handed == events.len()
     }
 
     fn hand_over(&mut self, envelope: &Envelope, place: Place) {
-        let (room, deadline) = (self.held.room(envelope), self.held.deadline);
+        let (room, deadline) = (self.reservation.room(envelope), self.reservation.deadline);
         let envelope = envelope.clone().occurred_at(place.occurred_at);
         let event = LocalEvent { envelope, place, deadline, room };
-        self.lane.post(Message::Leased(Box::new(event)));
+        self.queue.post(Message::Leased(Box::new(event)));
     }
 }
 
@@ -70,15 +73,15 @@ impl Drop for Handover {
     fn drop(&mut self) {
         let registered = mem::take(&mut self.registered);
         if !registered.is_empty() {
-            self.lane.post(Message::Withdrawn(registered));
+            self.queue.post(Message::Withdrawn(registered));
         }
     }
 }
 
-/// Only where the relay holds the shard already: one that it takes later may have been read by
+/// Only where the relay owns the shard already: one that it takes later may have been read by
 /// another in between.
-fn register(held: &Reservation, envelope: &Envelope, place: Place) -> Option<Registration> {
-    let shards = held.host.shards.as_ref().filter(|_| place.is_next)?;
+fn register(reservation: &Reservation, envelope: &Envelope, place: Place) -> Option<Registration> {
+    let shards = reservation.relay.shards.as_ref().filter(|_| place.is_next)?;
     let key = envelope.ordering_key()?.into();
     let epoch = shards.epoch(place.shard)?;
     Some(Registration { seq: place.seq, shard: place.shard, epoch, key })
