@@ -14,7 +14,6 @@ pub mod schedules;
 mod settings;
 mod settle;
 mod shard_loop;
-mod stop;
 mod store_tasks;
 mod writer_only;
 
@@ -32,9 +31,9 @@ pub use self::maintenance::Maintenance;
 use self::maintenance::{Depths, Watch};
 use self::ownership::balance::Balance;
 use self::ownership::{Heartbeat, Ownership};
+pub use self::running::StopSummary;
 use self::running::{Parts, RunningRelay};
 pub use self::settings::Settings;
-pub use self::stop::StopSummary;
 pub use self::writer_only::{WriterHandle, WriterOnly};
 use crate::clock::{Clock, SystemClock, instant};
 use crate::error::Result;

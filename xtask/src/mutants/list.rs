@@ -291,7 +291,7 @@ where ctid = any(array(
         name: "suspects-go-uncounted",
         what: "does not count crashes of events with row claims",
         edits: &[Edit {
-            file: "crates/pillarbox/src/relay/fetch/rows/ready_rows.rs",
+            file: "crates/pillarbox/src/relay/fetch/ready_rows.rs",
             from: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed)",
             to: "matches!(&self.row, Row::Claimed(row, _) if row.lapsed && row.attempts == u32::MAX)",
         }],

@@ -26,8 +26,9 @@ impl Handover {
         inserted: Vec<Option<Inserted>>,
         events: &[Envelope],
     ) -> Self {
-        let register =
-            |(event, row): (&Envelope, &Option<Inserted>)| registration(&reservation, event, (*row)?);
+        let register = |(event, row): (&Envelope, &Option<Inserted>)| {
+            registration(&reservation, event, (*row)?)
+        };
         let registered: Vec<_> = events.iter().zip(&inserted).filter_map(register).collect();
         if !registered.is_empty() {
             queue.send(Message::Registered(registered.clone()));

@@ -7,7 +7,6 @@ pub(super) mod fair_share;
 pub(super) mod pause;
 pub(super) mod prefetch;
 pub(super) mod route_queue;
-pub(super) mod takeover;
 pub(super) mod worker_pool;
 
 use std::sync::Arc;

@@ -9,8 +9,7 @@ use crate::clock::instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::listener::Pattern;
 use crate::relay::dispatch::pause::Pauses;
-use crate::relay::running::RunningRelay;
-use crate::relay::stop::StopSummary;
+use crate::relay::running::{RunningRelay, StopSummary};
 use crate::wake::Wake;
 
 /// A relay that runs in the background.

@@ -43,12 +43,12 @@ pub(super) async fn hear(store: Arc<dyn Store>, wake: Wake) {
 
 /// Ends well only where the database cannot tell.
 async fn hear_once(store: &dyn Store, wake: &Wake, pause: &mut Duration) -> Result<()> {
-    let Some(mut bell) = store.subscribe().await? else { return Ok(()) };
+    let Some(mut notifications) = store.subscribe().await? else { return Ok(()) };
     // Something may have happened before it was there to hear it.
     wake.hear();
     *pause = Duration::from_millis(100);
     loop {
-        bell.recv().await?;
+        notifications.recv().await?;
         wake.hear();
     }
 }

@@ -1,4 +1,4 @@
-//! A process that writes and does not deliver: only the bell runs.
+//! A process that writes and does not deliver: it only notifies other relays.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ impl WriterOnly {
             () = notify::ring(Arc::clone(&self.store), self.wake) => {}
             () = shutdown => {}
         }
-        // The bell may have been stopped in the middle of a ring: one too many does no harm.
+        // A notification may have been cut off: one too many does no harm.
         notify::ring_last(&*self.store).await;
     }
 }

@@ -5,17 +5,20 @@
 //! would be blamed with it. A row that was counted before starts alone: nothing beside it can be the
 //! cause, and it is blamed for nothing beside it. After too many counts it is given up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::crash_point::crash_point;
 use crate::error::Result;
-use crate::id::Seq;
+use crate::id::{Epoch, Seq, ShardId};
 use crate::relay::number_map::NumberSet;
 use crate::relay::settle::locked;
 use crate::relay::store_tasks::StoreTasks;
-use crate::store::{RowLease, Starts, Store};
+use crate::store::{Pending, RowLease, Starts, Store};
 use crate::telemetry::{Component, Observers, RelayEvent};
 use crate::verdict::Failure;
+
+/// Rows of each shard that are suspects, however many there are in others.
+const AT_LEAST: u32 = 64;
 
 /// Something that may have killed a relay.
 pub(crate) trait Suspect {
@@ -179,11 +182,67 @@ fn crash_loop(times: u32) -> Failure {
     ))
 }
 
+/// One of the first rows of a shard whose last owner died. Only rows that were due at the takeover
+/// can have been in delivery, and these are the first of each shard.
+#[derive(Debug)]
+pub(crate) struct TakenOver {
+    pub(crate) row: Pending,
+    pub(crate) epoch: Epoch,
+}
+
+impl Suspect for TakenOver {
+    fn row(&self) -> RowLease {
+        RowLease::from(&self.row)
+    }
+}
+
+/// Shards that were taken over from an owner that died.
+#[derive(Debug, Default)]
+pub(crate) struct Takeovers {
+    /// How many more rows of a shard are suspects in any case.
+    left: BTreeMap<ShardId, u32>,
+    /// How many more are, of all these shards together.
+    more: u32,
+}
+
+impl Takeovers {
+    /// The owner of these shards has died, with at most so many events unsettled.
+    pub(crate) fn add(&mut self, shards: Vec<ShardId>, most_unsettled: u32) {
+        if !shards.is_empty() {
+            self.left.extend(shards.into_iter().map(|shard| (shard, AT_LEAST)));
+            self.more = most_unsettled.saturating_mul(2);
+        }
+    }
+
+    /// Whether the next row of a shard is a suspect; if so, it is counted as one.
+    pub(crate) fn takes(&mut self, shard: ShardId) -> bool {
+        let Some(left) = self.left.get_mut(&shard) else { return false };
+        if *left > 0 {
+            *left -= 1;
+        } else if self.more > 0 {
+            self.more -= 1;
+        } else {
+            self.left.remove(&shard);
+            return false;
+        }
+        true
+    }
+
+    /// A suspect was put back: the next row of the shard is one instead.
+    pub(crate) fn put_back(&mut self, shard: ShardId) {
+        *self.left.entry(shard).or_default() += 1;
+    }
+
+    pub(crate) fn retain(&mut self, is_ours: impl Fn(ShardId) -> bool) {
+        self.left.retain(|shard, _| is_ours(*shard));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::{Error, ErrorKind};
-    use crate::id::{ShardId, Token};
+    use crate::id::Token;
 
     impl Suspect for i64 {
         fn row(&self) -> RowLease {

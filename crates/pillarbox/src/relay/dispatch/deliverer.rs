@@ -16,7 +16,7 @@ use crate::id::{Epoch, ShardId};
 use crate::layer::{self, DeliveryFuture, Endpoint, Layers};
 use crate::listener::{Cx, ErasedListener, Listeners};
 use crate::relay::dispatch::pause::Pauses;
-use crate::relay::fetch::rows::row_lease::RowLeaseGuard;
+use crate::relay::fetch::row_lease::RowLeaseGuard;
 use crate::relay::ownership::Ownership;
 use crate::relay::settings::Settings;
 use crate::store::Content;

@@ -95,7 +95,7 @@ impl Dispatched {
         Self { is_suspect, ..self }
     }
 
-    /// What is to be judged of it, if anything is.
+    /// What is to be decided on, if anything is.
     pub(crate) fn outcome(&self, outcome: Outcome) -> Outcome {
         if self.is_suspect { outcome.of_suspect() } else { outcome }
     }
@@ -162,7 +162,7 @@ mod tests {
     use crate::id::{Seq, ShardId};
     use crate::verdict::Next;
 
-    fn job() -> Dispatched {
+    fn dispatched() -> Dispatched {
         let envelope = Envelope::json("test.step", &1).unwrap();
         let occurred_at = Timestamp::from_unix_micros(0);
         let inserted = Inserted { seq: Seq(1), shard: ShardId(0), occurred_at, is_next: true };
@@ -171,8 +171,9 @@ mod tests {
 
     #[test]
     fn one_that_was_counted_and_not_begun_is_written_as_put_off() {
-        assert!(matches!(job().outcome(Outcome::TooLate), Outcome::TooLate));
-        let Outcome::Judgeable(Err(failed)) = job().suspect(true).outcome(Outcome::TooLate) else {
+        assert!(matches!(dispatched().outcome(Outcome::TooLate), Outcome::TooLate));
+        let Outcome::Judgeable(Err(failed)) = dispatched().suspect(true).outcome(Outcome::TooLate)
+        else {
             panic!("its count would stay");
         };
         assert_eq!(failed.next, Next::Defer(Duration::ZERO));

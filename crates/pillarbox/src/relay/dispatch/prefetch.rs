@@ -1,6 +1,6 @@
-//! How much is handed to the crew: of a route that answers at once, more than it has workers.
+//! How many events to hand to the worker pool: of a route that answers at once, more than it has workers.
 //!
-//! A round of the engine costs about as much as many a listener. Where others keep most workers
+//! A round of the loop costs as much as many calls of a quick listener. Where others keep most workers
 //! busy, the few that are left would be given a few events in each round, and wait for the next.
 
 use crate::relay::dispatch::fair_share::{Capacity, FairShare, RouteId};

@@ -1,4 +1,4 @@
-//! The crew: tasks that call listeners, one event after another.
+//! Worker pool: tasks that call listeners, one event after another.
 //!
 //! A task for each delivery would cost more than a quick listener does. Here a task that takes from
 //! the queue goes on with the next event for as long as listeners answer at once. When one makes it
@@ -6,7 +6,7 @@
 //! a listener that blocks its thread keeps no other from being called.
 //!
 //! There may be more in the queue than workers, so that a quick listener need not wait for the
-//! engine. An event leaves the queue when its route has a worker for it.
+//! loop. An event leaves the queue when its route has a worker for it.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ use crate::store::Content;
 use crate::sync::{Mutex, MutexGuard};
 use crate::verdict::Failure;
 
-/// As many events in a row, or as long, before the engine hears of them.
+/// As many events in a row, or as long, before the loop hears of them.
 const IN_A_ROW: u32 = 32;
 const AT_A_STRETCH: Duration = Duration::from_micros(100);
 

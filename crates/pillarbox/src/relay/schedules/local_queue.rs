@@ -1,4 +1,4 @@
-//! The hot lane and its pledges: the real ones, with writers that make up their rows.
+//! The local queue and its handovers, with writers that make up their rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,9 +46,9 @@ fn host() -> LocalRelay {
 }
 
 fn open(places: usize) -> (LocalQueue, LocalReceiver) {
-    let (lane, events) = LocalQueue::new(u32::try_from(places).expect("a few"));
-    lane.open(host());
-    (lane, events)
+    let (queue, events) = LocalQueue::new(u32::try_from(places).expect("a few"));
+    queue.open(host());
+    (queue, events)
 }
 
 /// Events of one transaction: one or two, with a key or without.
@@ -60,7 +60,7 @@ fn events() -> Vec<Envelope> {
     (0..=chance(2)).map(event).collect()
 }
 
-/// What happens at the lane, counted by those who take part in it.
+/// What happens at the queue, counted by those who take part in it.
 #[derive(Default)]
 struct Traffic {
     seqs: AtomicI64,
@@ -90,14 +90,14 @@ impl Traffic {
     }
 
     /// A transaction: places first, then the insert, then a commit or none.
-    fn write(&self, lane: &LocalQueue, load: Load) {
+    fn write(&self, queue: &LocalQueue, load: Load) {
         let events = &(load.events)();
         let was_closed = self.is_closed.load(Ordering::SeqCst);
-        let Some(held) = lane.reserve(events) else { return };
-        assert!(!was_closed, "a place in a lane that is closed");
+        let Some(held) = queue.reserve(events) else { return };
+        assert!(!was_closed, "a place in a queue that is closed");
         self.take(events.len(), load.most);
         shuttle::thread::yield_now();
-        let handover = Handover::new(lane.clone(), held, self.places(events), events);
+        let handover = Handover::new(queue.clone(), held, self.places(events), events);
         shuttle::thread::yield_now();
         if chance(load.commits) > 0 {
             self.give_back(events.len());
@@ -115,18 +115,18 @@ struct Load {
     each: usize,
     /// One of so many commits.
     commits: usize,
-    /// Events that may be in the lane.
+    /// Events that may be in the queue.
     most: usize,
     events: fn() -> Vec<Envelope>,
 }
 
-fn writers(lane: &LocalQueue, traffic: &Arc<Traffic>, load: Load) -> JoinSet<()> {
+fn writers(queue: &LocalQueue, traffic: &Arc<Traffic>, load: Load) -> JoinSet<()> {
     let mut writers = JoinSet::new();
     for _ in 0..3 {
-        let (lane, traffic) = (lane.clone(), Arc::clone(traffic));
+        let (queue, traffic) = (queue.clone(), Arc::clone(traffic));
         writers.spawn(async move {
             for _ in 0..load.each {
-                traffic.write(&lane, load);
+                traffic.write(&queue, load);
                 tokio::task::yield_now().await;
             }
         });
@@ -140,7 +140,7 @@ async fn join(mut writers: JoinSet<()>) {
     }
 }
 
-/// A relay that only looks at its mail.
+/// A relay that only reads its messages.
 #[derive(Default)]
 struct Reader {
     /// Rows that were registered, and what they came to.
@@ -149,8 +149,8 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self, mail: Message, traffic: &Traffic) {
-        match mail {
+    fn read(&mut self, messages: Message, traffic: &Traffic) {
+        match messages {
             Message::Leased(event) => self.deliver(event, 1, traffic),
             Message::Registered(rows) => {
                 for Registration { seq, .. } in rows {
@@ -182,37 +182,38 @@ impl Reader {
     /// Reads until the writers have ended, and then what is left.
     async fn read_all(
         mut self,
-        mut mail: LocalReceiver,
+        mut messages: LocalReceiver,
         traffic: &Traffic,
         end: &Notify,
     ) -> LocalReceiver {
         loop {
             tokio::select! {
-                Some(first) = mail.next() => self.read(first, traffic),
+                Some(first) = messages.next() => self.read(first, traffic),
                 () = end.notified() => break,
             }
         }
-        while let Some(last) = mail.try_next() {
+        while let Some(last) = messages.try_next() {
             self.read(last, traffic);
         }
-        assert_eq!(self.delivered, traffic.kept.load(Ordering::SeqCst), "mail was lost");
+        assert_eq!(self.delivered, traffic.kept.load(Ordering::SeqCst), "messages was lost");
         assert!(self.rows.values().all(Option::is_some), "registered for ever: {:?}", self.rows);
-        mail
+        messages
     }
 }
 
 async fn traffic(places: usize, load: Load) {
-    let (lane, mail) = open(places);
+    let (queue, messages) = open(places);
     let (traffic, end) = (Arc::new(Traffic::default()), Arc::new(Notify::new()));
-    let writers = writers(&lane, &traffic, load);
+    let writers = writers(&queue, &traffic, load);
     let (seen, ends) = (Arc::clone(&traffic), Arc::clone(&end));
-    let reading = tokio::spawn(async move { Reader::default().read_all(mail, &seen, &ends).await });
+    let reading =
+        tokio::spawn(async move { Reader::default().read_all(messages, &seen, &ends).await });
     join(writers).await;
     end.notify_one();
     let _open = reading.await.expect("it was not aborted");
     assert_eq!(traffic.taken.load(Ordering::SeqCst), 0, "places are taken");
-    assert_eq!(format!("{lane:?}"), format!("LocalQueue {{ room: {places} }}"));
-    assert!(lane.reserve(&(load.events)()).is_some(), "there is no room again");
+    assert_eq!(format!("{queue:?}"), format!("LocalQueue {{ room: {places} }}"));
+    assert!(queue.reserve(&(load.events)()).is_some(), "there is no room again");
 }
 
 pub(super) fn is_in_order() {
@@ -234,11 +235,11 @@ pub(super) fn bounds_bytes() {
 /// The relay ends at any time, as it does when it drains, or is dropped.
 pub(super) fn gives_back() {
     play(2, async {
-        let (lane, mail) = open(PLACES);
-        let mut work = LocalEvents::new(lane.clone(), mail, Observers::default());
+        let (queue, messages) = open(PLACES);
+        let mut work = LocalEvents::new(queue.clone(), messages, Observers::default());
         let traffic = Arc::new(Traffic::default());
         let writers =
-            writers(&lane, &traffic, Load { each: 2, commits: 2, most: usize::MAX, events });
+            writers(&queue, &traffic, Load { each: 2, commits: 2, most: usize::MAX, events });
         for _ in 0..chance(4) {
             tokio::task::yield_now().await;
         }
@@ -253,6 +254,6 @@ pub(super) fn gives_back() {
 
         join(writers).await;
 
-        assert_eq!(format!("{lane:?}"), format!("LocalQueue {{ room: {PLACES} }}"));
+        assert_eq!(format!("{queue:?}"), format!("LocalQueue {{ room: {PLACES} }}"));
     });
 }

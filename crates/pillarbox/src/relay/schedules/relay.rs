@@ -1,7 +1,7 @@
-//! The whole relay on the memory store: engine, pool, lane, wake, heartbeat and maintenance.
+//! The whole relay on the memory store: loop, worker pool, local queue, wake, heartbeat and maintenance.
 //!
 //! The store answers at once, but in a task of its own: an answer comes as late as the schedule lets
-//! it come, and what is judged meanwhile gathers for the next settle.
+//! it come, and what is decided meanwhile gathers for the next settle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU16, NonZeroU32};

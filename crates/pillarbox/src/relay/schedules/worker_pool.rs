@@ -1,4 +1,4 @@
-//! The crew: the real one, with an engine that only takes in, begins and waits.
+//! The worker pool, under a loop that only starts deliveries, waits, and takes in.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Finished {
         }
     }
 
-    /// As the engine does: takes in, begins, waits.
+    /// As the loop does: takes in, begins, waits.
     async fn all(mut self, pool: &mut WorkerPool<usize>) -> Self {
         loop {
             self.take_in(pool);
@@ -211,11 +211,11 @@ pub(super) fn fails_by_panic() {
     });
 }
 
-/// The engine waits for other things as well, and drops the wait that has not ended.
+/// The loop waits for other things as well, and drops the wait that has not ended.
 pub(super) fn loses_nothing() {
     play(1 + chance(3), async {
-        let bell = Arc::new(Notify::new());
-        let rings = Arc::clone(&bell);
+        let notifications = Arc::new(Notify::new());
+        let rings = Arc::clone(&notifications);
         let ringing = tokio::spawn(async move {
             for _ in 0..3 {
                 rings.notify_one();
@@ -234,7 +234,7 @@ pub(super) fn loses_nothing() {
             pool.go();
             tokio::select! {
                 () = pool.finished() => {}
-                () = bell.notified() => {}
+                () = notifications.notified() => {}
             }
             over.take_in(&mut pool);
         }

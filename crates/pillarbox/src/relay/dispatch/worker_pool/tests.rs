@@ -73,7 +73,7 @@ async fn those_that_wait_are_under_way_together() {
 
 #[tokio::test(start_paused = true)]
 async fn quick_ones_are_told_of_by_the_dozen() {
-    let engine = tokio::spawn(async {
+    let waiting = tokio::spawn(async {
         let mut pool = pool(async |_| {});
         start(&mut pool, 0..100);
 
@@ -84,7 +84,7 @@ async fn quick_ones_are_told_of_by_the_dozen() {
         assert_eq!(all(&mut pool).await.len(), 100 - IN_A_ROW as usize);
     });
 
-    engine.await.unwrap();
+    waiting.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -88,14 +88,14 @@ struct Sim {
     is_faulty: bool,
     tables: Tables,
     open: HashMap<usize, Open>,
-    lane: LocalQueue,
-    mail: LocalReceiver,
+    queue: LocalQueue,
+    messages: LocalReceiver,
     shared: Shared,
     /// Over, and not told yet; with what was committed, or nothing.
-    pledged: VecDeque<(Handover, Option<Vec<Envelope>>)>,
+    handovers: VecDeque<(Handover, Option<Vec<Envelope>>)>,
     read: Option<(Wanted, Page)>,
     running: Vec<(Pending, Epoch)>,
-    judged: Vec<(RowKey, Settlement)>,
+    decided: Vec<(RowKey, Settlement)>,
     settling: Option<(Vec<(RowKey, Settlement)>, Settled)>,
     committed: BTreeMap<usize, Vec<EventId>>,
     free: Vec<EventId>,
@@ -114,9 +114,9 @@ impl Sim {
             .acquire_shards(&AcquireShards { owner: owner.clone(), most: 64, owned: vec![] })
             .await
             .unwrap();
-        let (lane, mail) = LocalQueue::new(1000);
+        let (queue, messages) = LocalQueue::new(1000);
         let shared = Shared::default();
-        lane.open(LocalRelay {
+        queue.open(LocalRelay {
             owner: owner.clone(),
             lease: length,
             clock: Arc::new(clock.clone()),
@@ -125,10 +125,10 @@ impl Sim {
         });
         let held = taken.iter().map(|holding| (holding.shard, holding.epoch)).collect();
         let mut sim = Self {
-            lane,
-            mail,
+            queue,
+            messages,
             shared,
-            pledged: VecDeque::new(),
+            handovers: VecDeque::new(),
             store,
             clock,
             owner,
@@ -140,7 +140,7 @@ impl Sim {
             open: HashMap::new(),
             read: None,
             running: Vec::new(),
-            judged: Vec::new(),
+            decided: Vec::new(),
             settling: None,
             committed: BTreeMap::new(),
             free: Vec::new(),
@@ -170,7 +170,7 @@ impl Sim {
             Step::Commit { key } => self.commit(key),
             Step::Rollback { key } => {
                 let handover = self.open.remove(&key).and_then(|open| open.handover);
-                self.pledged.extend(handover.map(|handover| (handover, None)));
+                self.handovers.extend(handover.map(|handover| (handover, None)));
             }
             Step::HandOver => self.hand_over(),
             Step::Message => self.read_mail(),
@@ -189,8 +189,8 @@ impl Sim {
             Step::PutBack { which } => {
                 if !self.running.is_empty() {
                     let (row, _) = self.end_delivery(which);
-                    let ticket = RowKey { seq: row.seq, shard: row.shard, key: row.key };
-                    self.queues.put_back(&ticket);
+                    let row_key = RowKey { seq: row.seq, shard: row.shard, key: row.key };
+                    self.queues.put_back(&row_key);
                 }
             }
             Step::Start => self.start(),
@@ -221,8 +221,8 @@ impl Sim {
     async fn give_back(&mut self) {
         for shard in self.queues.drained() {
             let running = self.running.iter().map(|(row, _)| row.shard);
-            let judged = self.judged.iter().chain(self.settling.iter().flat_map(|(it, _)| it));
-            let mut under_way = running.chain(judged.map(|(ticket, _)| ticket.shard));
+            let decided = self.decided.iter().chain(self.settling.iter().flat_map(|(it, _)| it));
+            let mut under_way = running.chain(decided.map(|(row_key, _)| row_key.shard));
             assert!(under_way.all(|of| of != shard), "given back with a row under way");
             let epoch = self.held.remove(&shard).unwrap();
             let holding = OwnedShard { shard, epoch, origin: ShardOrigin::Free };
@@ -270,7 +270,7 @@ impl Sim {
     /// The last fault is over: everything must drain by itself.
     async fn drain(&mut self) {
         (0..KEYS).for_each(|key| self.commit(key));
-        while !self.pledged.is_empty() {
+        while !self.handovers.is_empty() {
             self.hand_over();
         }
         self.read_mail();

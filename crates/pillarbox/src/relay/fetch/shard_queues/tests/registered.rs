@@ -17,8 +17,8 @@ async fn walk(steps: impl IntoIterator<Item = Step>) -> (Sim, Vec<usize>) {
     (sim, running)
 }
 
-const HOT: Step = Step::Emit { key: 0, count: 1, hot: true };
-const COLD: Step = Step::Emit { key: 0, count: 1, hot: false };
+const LOCAL: Step = Step::Emit { key: 0, count: 1, hot: true };
+const TABLE: Step = Step::Emit { key: 0, count: 1, hot: false };
 const COMMIT: Step = Step::Commit { key: 0 };
 
 /// H6: a row that was read while its writer was about to hand it over is delivered once.
@@ -26,11 +26,11 @@ const COMMIT: Step = Step::Commit { key: 0 };
 async fn a_late_hand_over_delivers_nothing_twice() {
     use Step::{EndRead, HandOver, Message, Start, StartRead};
 
-    let (_, running) = walk([HOT, COMMIT, StartRead, EndRead, Start]).await;
+    let (_, running) = walk([LOCAL, COMMIT, StartRead, EndRead, Start]).await;
     assert!(running.is_empty(), "it is its writer's to hand over");
 
     let (_, running) =
-        walk([HOT, COMMIT, StartRead, EndRead, HandOver, Message, Start, Start]).await;
+        walk([LOCAL, COMMIT, StartRead, EndRead, HandOver, Message, Start, Start]).await;
     assert_eq!(running, [0]);
 }
 
@@ -38,7 +38,7 @@ async fn a_late_hand_over_delivers_nothing_twice() {
 #[tokio::test(start_paused = true)]
 async fn a_later_event_waits_for_one_that_is_registered() {
     use Step::{EndRead, HandOver, Message, Start, StartRead};
-    let second = [HOT, COMMIT, COLD, COMMIT, StartRead, EndRead, Start];
+    let second = [LOCAL, COMMIT, TABLE, COMMIT, StartRead, EndRead, Start];
 
     let (_, running) = walk(second.clone()).await;
     assert!(running.is_empty(), "{running:?}");
@@ -55,10 +55,10 @@ async fn a_later_event_waits_for_one_that_is_registered() {
 async fn a_registration_of_an_earlier_epoch_does_not_count() {
     use Step::{HandOver, LoseShards, Message, Start};
 
-    let (_, running) = walk([HOT, Message, LoseShards, COMMIT, HandOver, Message, Start]).await;
+    let (_, running) = walk([LOCAL, Message, LoseShards, COMMIT, HandOver, Message, Start]).await;
     assert!(running.is_empty(), "registered before the shard was lost");
 
-    let (_, running) = walk([HOT, LoseShards, COMMIT, HandOver, Message, Start]).await;
+    let (_, running) = walk([LOCAL, LoseShards, COMMIT, HandOver, Message, Start]).await;
     assert!(running.is_empty(), "told after the shard was taken again");
 }
 
@@ -68,11 +68,13 @@ async fn a_commit_that_does_not_come_is_not_waited_for() {
     use Step::{EndRead, HandOver, Message, Overdue, Start, StartRead};
     let rollback = Step::Rollback { key: 0 };
 
-    let late = [HOT, Message, Overdue, COMMIT, StartRead, EndRead, Start, HandOver, Message, Start];
+    let late =
+        [LOCAL, Message, Overdue, COMMIT, StartRead, EndRead, Start, HandOver, Message, Start];
     let (_, running) = walk(late).await;
     assert_eq!(running, [0], "read from the table, and not handed over as well");
 
-    let next = [HOT, Message, rollback, HandOver, COLD, COMMIT, Message, StartRead, EndRead, Start];
+    let next =
+        [LOCAL, Message, rollback, HandOver, TABLE, COMMIT, Message, StartRead, EndRead, Start];
     let (_, running) = walk(next).await;
     assert_eq!(running, [0]);
 }

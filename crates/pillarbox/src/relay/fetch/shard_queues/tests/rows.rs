@@ -49,12 +49,12 @@ impl Sim {
         if matches!(verdict, Verdict::Done | Verdict::Delete | Verdict::Dead { .. }) {
             self.delivered.push(row.event().unwrap().event_id().clone());
         }
-        let ticket = RowKey { seq: row.seq, shard: row.shard, key: row.key };
-        self.queues.decided(&ticket, &verdict);
-        let RowKey { seq, shard, .. } = ticket;
+        let row_key = RowKey { seq: row.seq, shard: row.shard, key: row.key };
+        self.queues.decided(&row_key, &verdict);
+        let RowKey { seq, shard, .. } = row_key;
         let token: Token = row.token;
         let settlement = Settlement { shard, epoch, seq, token, verdict, settled_by: None };
-        self.judged.push((ticket, settlement));
+        self.decided.push((row_key, settlement));
     }
 
     /// Starts the next one, if a worker has nothing to do.
@@ -78,10 +78,10 @@ impl Sim {
 
     /// Written here, acknowledged when `EndSettle` comes.
     pub(super) async fn start_settle(&mut self) {
-        if self.settling.is_some() || self.judged.is_empty() {
+        if self.settling.is_some() || self.decided.is_empty() {
             return;
         }
-        let batch = std::mem::take(&mut self.judged);
+        let batch = std::mem::take(&mut self.decided);
         let settlements = batch.iter().map(|(_, settlement)| settlement.clone()).collect();
         let settle = Settle { owner: self.owner.clone(), settlements };
         let settled = self.store.settle(&settle).await.unwrap();
@@ -92,12 +92,12 @@ impl Sim {
 
     pub(super) fn end_settle(&mut self) {
         let Some((batch, settled)) = self.settling.take() else { return };
-        for (ticket, Settlement { epoch, verdict, .. }) in batch {
-            let held = self.held.get(&ticket.shard) == Some(&epoch);
-            if held && settled.applied.contains(&ticket.seq) {
-                self.queues.settled(&ticket, &verdict);
+        for (row_key, Settlement { epoch, verdict, .. }) in batch {
+            let held = self.held.get(&row_key.shard) == Some(&epoch);
+            if held && settled.applied.contains(&row_key.seq) {
+                self.queues.settled(&row_key, &verdict);
             } else {
-                self.queues.overtaken(&ticket, &verdict);
+                self.queues.overtaken(&row_key, &verdict);
             }
         }
     }

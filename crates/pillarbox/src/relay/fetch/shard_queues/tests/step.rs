@@ -20,7 +20,7 @@ pub(super) enum Step {
     },
     /// The writer that committed or rolled back longest ago tells the relay.
     HandOver,
-    /// The relay reads its mail.
+    /// The relay reads its messages.
     Message,
     /// The relay has waited long enough for those that have not committed.
     Overdue,

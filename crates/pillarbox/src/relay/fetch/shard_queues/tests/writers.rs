@@ -16,26 +16,26 @@ impl Sim {
         };
         let envelopes: Vec<_> = (0..count).map(envelope).collect();
         let mut tx = self.store.open();
-        let held = self.lane.reserve(&envelopes).filter(|_| hot);
+        let held = self.queue.reserve(&envelopes).filter(|_| hot);
         let lease = held.as_ref().map(|held| held.hot());
         let insert = Insert { tables: &self.tables, envelopes: &envelopes, locks: &[], hot: lease };
         let places = OpenTx::insert(&mut tx, &insert).await.unwrap();
-        let lane = self.lane.clone();
-        let handover = held.map(|held| Handover::new(lane, held, places, &envelopes));
+        let queue = self.queue.clone();
+        let handover = held.map(|held| Handover::new(queue, held, places, &envelopes));
         self.open.insert(key, Open { tx, envelopes, handover });
     }
 
     pub(super) fn hand_over(&mut self) {
-        let Some((handover, committed)) = self.pledged.pop_front() else { return };
+        let Some((handover, committed)) = self.handovers.pop_front() else { return };
         if committed.is_some_and(|envelopes| !handover.keep(&envelopes)) {
             self.queues.wake();
         }
     }
 
-    /// As the engine does.
+    /// As the loop does.
     pub(super) fn read_mail(&mut self) {
-        while let Some(mail) = self.mail.try_next() {
-            match mail {
+        while let Some(messages) = self.messages.try_next() {
+            match messages {
                 Message::Registered(rows) => {
                     rows.iter().for_each(|row| self.queues.register(row, instant()));
                 }
@@ -68,6 +68,6 @@ impl Sim {
         tx.commit().unwrap();
         let ids = envelopes.iter().map(|envelope| envelope.event_id().clone());
         self.committed.entry(key).or_default().extend(ids);
-        self.pledged.extend(handover.map(|handover| (handover, Some(envelopes))));
+        self.handovers.extend(handover.map(|handover| (handover, Some(envelopes))));
     }
 }

@@ -1,4 +1,4 @@
-//! The line: rows in hand that wait for a worker.
+//! Claimed rows that wait for a worker.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::relay::dispatch::dispatched::Dispatched;
 use crate::relay::dispatch::worker_pool::Assignment;
 use crate::relay::fetch::local_events::{IN_A_ROW, lease_of};
 use crate::relay::fetch::memory::InMemory;
-use crate::relay::fetch::rows::row_lease::RowLeaseGuard;
+use crate::relay::fetch::row_lease::RowLeaseGuard;
 use crate::store::{Content, Pending, RowLease};
 
 /// A row that waits for a worker.
@@ -54,7 +54,7 @@ impl Waiting {
         Self { guard, since, row: Row::Claimed(Box::new(row), bytes) }
     }
 
-    /// A hot row was born under a lease, as if it had been claimed.
+    /// A row of this process was inserted under a lease, as if it had been claimed.
     pub(crate) fn local(event: Box<LocalEvent>, since: Instant) -> Self {
         let guard = RowLeaseGuard::new(lease_of(&event), event.deadline);
         Self { guard, since, row: Row::Local(event) }
@@ -64,7 +64,7 @@ impl Waiting {
         matches!(self.row, Row::Local(_))
     }
 
-    /// Whether somebody had it in hand and never decided on it.
+    /// Whether a relay had claimed it and never decided on it.
     pub(crate) fn is_suspect(&self) -> bool {
         matches!(&self.row, Row::Claimed(row, _) if row.lapsed)
     }
@@ -115,7 +115,7 @@ impl ReadyRows {
         line.push_back(waiting);
     }
 
-    /// The next to start; two of three are hot at most while the table has something.
+    /// The next to start; two of three are local at most while the table has something.
     pub(crate) fn next(&mut self) -> Option<Waiting> {
         if let Some(suspect) = self.suspects.pop_front() {
             return Some(suspect);
@@ -192,7 +192,7 @@ mod tests {
         Envelope::json("test.step", &1).unwrap()
     }
 
-    fn cold(lapsed: bool) -> Waiting {
+    fn from_table(lapsed: bool) -> Waiting {
         let row = Pending {
             seq: Seq(1),
             shard: ShardId(0),
@@ -212,8 +212,8 @@ mod tests {
 
     /// So many from memory.
     fn local(count: usize) -> Vec<Waiting> {
-        let (lane, mut mail) = LocalQueue::new(100);
-        lane.open(LocalRelay {
+        let (queue, mut messages) = LocalQueue::new(100);
+        queue.open(LocalRelay {
             owner: OwnerId::generate(),
             lease: Duration::from_secs(60),
             clock: Arc::new(SystemClock),
@@ -223,16 +223,16 @@ mod tests {
         let sent = vec![event(); count];
         let occurred_at = Timestamp::from_unix_micros(0);
         let inserted = Inserted { seq: Seq(2), shard: ShardId(0), occurred_at, is_next: true };
-        let reservation = lane.reserve(&sent).unwrap();
-        Handover::new(lane, reservation, vec![Some(inserted); count], &sent).keep(&sent);
-        let leased = std::iter::from_fn(|| match mail.try_next()? {
+        let reservation = queue.reserve(&sent).unwrap();
+        Handover::new(queue, reservation, vec![Some(inserted); count], &sent).keep(&sent);
+        let leased = std::iter::from_fn(|| match messages.try_next()? {
             Message::Leased(event) => Some(Waiting::local(event, instant())),
             other => panic!("{other:?}"),
         });
         leased.collect()
     }
 
-    /// Where the next ones come from: hot, table or suspect.
+    /// Where the next ones come from: local queue, table or suspect.
     fn drawn(line: &mut ReadyRows) -> String {
         let kind = |it: Waiting| match () {
             () if it.is_local() => 'h',
@@ -243,11 +243,11 @@ mod tests {
     }
 
     #[test]
-    fn two_of_three_are_hot_while_the_table_has_something() {
+    fn two_of_three_are_local_while_the_table_has_something() {
         let mut line = ReadyRows::default();
         local(9).into_iter().for_each(|it| line.push(it));
-        (0..3).for_each(|_| line.push(cold(false)));
-        line.push(cold(true));
+        (0..3).for_each(|_| line.push(from_table(false)));
+        line.push(from_table(true));
 
         assert_eq!(drawn(&mut line), "shhthhthhthhh");
     }
@@ -255,12 +255,12 @@ mod tests {
     #[test]
     fn neither_waits_for_the_other_when_that_has_nothing() {
         let mut line = ReadyRows::default();
-        (0..3).for_each(|_| line.push(cold(false)));
+        (0..3).for_each(|_| line.push(from_table(false)));
         assert_eq!(drawn(&mut line), "ttt");
 
         local(5).into_iter().for_each(|it| line.push(it));
         assert_eq!(drawn(&mut line), "hhhhh");
-        (0..2).for_each(|_| line.push(cold(false)));
+        (0..2).for_each(|_| line.push(from_table(false)));
         local(3).into_iter().for_each(|it| line.push(it));
         assert_eq!(drawn(&mut line), "hhtht", "from the beginning");
     }

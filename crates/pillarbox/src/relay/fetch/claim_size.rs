@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// As much is claimed ahead as was delivered within this time.
 const SPAN: Duration = Duration::from_millis(100);
 
-/// How many rows to have in hand that no worker has begun with.
+/// How many rows to claim that no worker has begun with.
 ///
 /// A row that waits here could be delivered by another relay, so quick listeners have many and slow
 /// ones none.

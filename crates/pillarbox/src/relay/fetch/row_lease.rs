@@ -17,7 +17,7 @@ use crate::relay::store_tasks::{StoreTasks, within};
 use crate::store::{RenewRows, RowLease, Store};
 use crate::telemetry::{Component, Observers, RelayEvent};
 
-/// A row in hand, shared between the engine that renews its lease and the delivery that relies on
+/// A claimed row, shared between the loop that renews its lease and the delivery that relies on
 /// it.
 #[derive(Debug)]
 pub(crate) struct RowLeaseGuard {
@@ -151,7 +151,7 @@ async fn ask(store: &dyn Store, renew: &RenewRows, until: Deadline) -> Result<Re
 
 /// Prolongs the guards of rows that were kept, and loses the others.
 ///
-/// A row whose lease ran out and that was claimed again is in hand twice for a while. What was kept
+/// A row whose lease ran out and that was claimed again is in flight twice for a while. What was kept
 /// of it is the last claim, which has the highest token.
 fn renew(guards: &[Arc<RowLeaseGuard>], kept: &[Seq], until: Deadline) {
     let kept: NumberSet<Seq> = kept.iter().copied().collect();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_in_hand_twice_is_kept_by_its_last_claim() {
+    fn a_row_in_flight_twice_is_kept_by_its_last_claim() {
         let until = Deadline::after(&SystemClock, SECOND);
         let claim = |token| {
             let row = RowLease { shard: ShardId(0), seq: Seq(1), token: Token(token) };
