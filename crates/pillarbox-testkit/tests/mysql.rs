@@ -19,7 +19,7 @@ use pillarbox::{
 };
 use pillarbox_testkit::fake::cut;
 use pillarbox_testkit::{Backend, Hold, MysqlBackend, run};
-use sqlx::mysql::MySqlPoolOptions;
+use sqlx::{Connection as _, mysql::MySqlPoolOptions};
 
 macro_rules! on_mysql {
     ($($case:ident),+ $(,)?) => { mod mysql { $(
@@ -34,7 +34,7 @@ macro_rules! on_mysql {
 on_mysql! {
     ddl_in_a_transaction_lets_no_emit_through,
     a_connection_lost_at_a_savepoint_is_worth_another_try,
-    a_session_without_autocommit_is_refused,
+    a_session_without_autocommit_lets_no_ghost_through,
     a_session_without_strict_mode_loses_no_event,
     an_emit_dropped_anywhere_leaves_nothing,
     an_open_emit_stops_nothing_that_a_relay_does,
@@ -108,18 +108,29 @@ async fn ddl_in_a_transaction_lets_no_emit_through(backend: &MysqlBackend) {
 }
 
 /// There a new transaction begins in silence where the old one ended.
-async fn a_session_without_autocommit_is_refused(backend: &MysqlBackend) {
+async fn a_session_without_autocommit_lets_no_ghost_through(backend: &MysqlBackend) {
+    let (outbox, pool) = (Outbox::new(), backend.sqlx_pool());
     for emits in [0, 1] {
-        let mut tx = Outbox::new().begin(backend.sqlx_pool()).await.unwrap();
-        sqlx::raw_sql("set autocommit = 0").execute(&mut *tx).await.unwrap();
+        let mut tx = outbox.begin(pool).await.unwrap();
+        sqlx::raw_sql("set autocommit = 0; rollback").execute(&mut *tx).await.unwrap();
         for _ in 0..emits {
             tx.emit_envelope(keyed("a")).await.unwrap();
         }
-
-        tx.commit().await.unwrap_err();
-
-        assert_eq!(backend.store().stats().await.unwrap().new, 0);
+        assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::NoTransaction);
     }
+    let mut own = pool.acquire().await.unwrap().detach();
+    sqlx::raw_sql("set autocommit = 0").execute(&mut own).await.unwrap();
+    let mut own = own.begin().await.unwrap();
+    let refused = outbox.emit_envelope(&mut own, keyed("a")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Configuration);
+    drop(own);
+    assert_eq!(backend.store().stats().await.unwrap().new, 0);
+
+    let mut tx = outbox.begin(pool).await.unwrap();
+    sqlx::raw_sql("set autocommit = 0").execute(&mut *tx).await.unwrap();
+    tx.emit_envelope(keyed("a")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(backend.store().stats().await.unwrap().new, 1);
 }
 
 /// There a null becomes an empty text, and a check has to refuse it.

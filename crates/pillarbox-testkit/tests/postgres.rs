@@ -35,6 +35,7 @@ on_postgres! {
     the_library_and_the_database_agree_on_keys_and_shards,
     a_row_that_names_its_shard_is_read,
     an_invalid_row_is_refused_with_the_reason,
+    a_row_in_a_state_that_is_none_is_refused,
     a_row_that_is_final_has_a_time_of_it,
 }
 
@@ -217,6 +218,22 @@ async fn an_invalid_row_is_refused_with_the_reason(backend: &PostgresBackend) {
     }
 }
 
+/// No relay would read it, whoever computed its shard.
+async fn a_row_in_a_state_that_is_none_is_refused(backend: &PostgresBackend) {
+    let insert = "insert into outbox_event (event_type, payload";
+    backend.run(&format!("{insert}) values ('test.state', '1')")).await.unwrap();
+
+    for (shard, status) in [("null", -1), ("null", 5), ("7", -1), ("7", 5), ("-1", 0), ("64", 1)] {
+        let insert =
+            format!("{insert}, shard, status) values ('test.state', '1', {shard}, {status})");
+        backend.run(&insert).await.unwrap_err();
+    }
+    for wrong in ["status = -1", "status = 5", "shard = -1", "shard = 64", "status = 3, shard = 64"]
+    {
+        backend.run(&format!("update outbox_event set {wrong}")).await.unwrap_err();
+    }
+}
+
 /// An operator with a SQL prompt: the row would be listed, counted and purged by nobody otherwise.
 async fn a_row_that_is_final_has_a_time_of_it(backend: &PostgresBackend) {
     let insert = "insert into outbox_event (event_type, payload) values ('test.final', '1')";
@@ -224,8 +241,16 @@ async fn a_row_that_is_final_has_a_time_of_it(backend: &PostgresBackend) {
 
     backend.run("update outbox_event set status = 3").await.unwrap();
 
+    for shard in ["null", "7"] {
+        let insert = format!(
+            "insert into outbox_event (event_type, payload, shard, status)
+                values ('test.final', '1', {shard}, 4)"
+        );
+        backend.run(&insert).await.unwrap();
+    }
+
     let store = backend.store();
-    assert_eq!(store.count_dead(&Filter::default()).await.unwrap(), 1);
+    assert_eq!(store.count_dead(&Filter::default()).await.unwrap(), 3);
     let letters = store.dead_letters(&List::default()).await.unwrap();
-    assert_eq!(letters.len(), 1);
+    assert_eq!(letters.len(), 3);
 }

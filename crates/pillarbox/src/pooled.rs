@@ -18,7 +18,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use crate::error::sqlx::number;
 
 /// An open transaction; dropping it rolls it back.
-pub struct PooledTx<DB: Dropped> {
+pub(crate) struct PooledTx<DB: Dropped> {
     connection: PoolConnection<DB>,
     /// Whether it is neither committed nor rolled back, as far as is known.
     open: bool,
@@ -158,22 +158,6 @@ impl<DB: Dropped> PooledTx<DB> {
         for _ in 1..depth {
             <DB::TransactionManager>::start_rollback(&mut self.connection);
         }
-    }
-}
-
-#[cfg(feature = "mysql")]
-impl PooledTx<sqlx::MySql> {
-    /// Commits with these statements. If one fails, the later ones do not run.
-    pub(crate) async fn commit_with(mut self, statements: &'static str) -> Answer {
-        self.in_doubt = true;
-        let committed = sqlx::raw_sql(statements).execute(&mut *self.connection).await;
-        self.in_doubt = false;
-        committed?;
-        self.open = false;
-        // sqlx still counts a transaction. Its rollback has no effect and is sent when the
-        // connection returns to the pool.
-        <sqlx::MySql as Database>::TransactionManager::start_rollback(&mut self.connection);
-        Ok(())
     }
 }
 

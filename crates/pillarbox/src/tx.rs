@@ -178,9 +178,8 @@ pub trait Begin: Send {
 ///
 /// # Contract
 /// - [`prove`](Self::prove) MUST fail unless what was done since the begin can still be
-///   committed; so MUST [`insert`](Self::insert). Both are called only while no savepoint is open,
-///   and MAY leave it to [`commit`](Self::commit) to tell a transaction that was begun by hand in
-///   place of the first one.
+///   committed; so MUST [`insert`](Self::insert). One of them is called, once, right before
+///   [`commit`](Self::commit), while no savepoint is open.
 /// - Where a statement on the connection has ended the transaction, each of them MUST fail with
 ///   [`ErrorKind::NoTransaction`](crate::ErrorKind::NoTransaction) and
 ///   [`TxFate::Ended`](crate::TxFate::Ended).

@@ -32,17 +32,19 @@ create table {p}outbox_event (
     last_error varchar(4000),
     locked_by varchar(36) collate "C",
     locked_until timestamptz,
-    lock_token integer not null default 0,
-    -- Outside of these no relay would ever read the row. The server reads the text of a check anew for
-    -- every insert, which costs as much as an index: what the library checks is not checked again.
-    constraint {p}outbox_event_is_read check (shard between 0 and 63 and status between 0 and 4)
+    lock_token integer not null default 0
 );
 
 -- What the library checks and computes for its own rows, for those of everybody else. The shard is
--- that of the key, or of the id where there is none. What is delayed waits.
+-- that of the key, or of the id where there is none. What is delayed waits. No relay would ever read
+-- a row with another status or shard, and a row that is final without a time of it would be listed,
+-- counted and purged by nobody.
 create function {p}outbox_event_complete() returns trigger language plpgsql as $$
 declare
     wrong text := case
+        when new.status not between 0 and 4 then 'status is not between 0 and 4'
+        when new.shard not between 0 and 63 then 'shard is not between 0 and 63'
+        when new.shard is not null then null
         when new.event_type = '' then 'event_type is empty'
         when new.event_version < 1 then 'event_version is below 1'
         when new.aggregate_type = '' then 'aggregate_type is empty'
@@ -53,27 +55,29 @@ begin
     if wrong is not null then
         raise exception 'this is no event: %', wrong using errcode = 'check_violation';
     end if;
-    new.ordering_key := nullif(coalesce(
-        new.partition_key, new.aggregate_type || '/' || nullif(new.aggregate_id, '')), '');
-    new.shard := get_byte(
-        sha256(convert_to(coalesce(new.ordering_key, new.event_id), 'UTF8')), 0) & 63;
-    if new.status = 0 and new.available_at > clock_timestamp() then
-        new.status := 2;
+    if new.shard is null then
+        new.ordering_key := nullif(coalesce(
+            new.partition_key, new.aggregate_type || '/' || nullif(new.aggregate_id, '')), '');
+        new.shard := get_byte(
+            sha256(convert_to(coalesce(new.ordering_key, new.event_id), 'UTF8')), 0) & 63;
+        if new.status = 0 and new.available_at > clock_timestamp() then
+            new.status := 2;
+        end if;
+    end if;
+    if new.status in (1, 3, 4) and new.done_at is null then
+        new.done_at := clock_timestamp();
     end if;
     return new;
 end $$;
-create trigger {p}outbox_event_complete before insert on {p}outbox_event
-    for each row when (new.shard is null) execute function {p}outbox_event_complete();
-
--- A row that is final without a time of it would be listed, counted and purged by nobody.
-create function {p}outbox_event_end() returns trigger language plpgsql as $$
-begin
-    new.done_at := clock_timestamp();
-    return new;
-end $$;
-create trigger {p}outbox_event_end before insert or update on {p}outbox_event
-    for each row when (new.done_at is null and new.status in (1, 3, 4))
-    execute function {p}outbox_event_end();
+-- In place of CHECK constraints. The server reads the text of a constraint, and of the condition of a
+-- trigger, anew for every statement, which costs as much as an index: an insert has one of them.
+create trigger {p}outbox_event_insert before insert on {p}outbox_event
+    for each row when ((new.shard between 0 and 63 and new.status = 0) is not true)
+    execute function {p}outbox_event_complete();
+create trigger {p}outbox_event_update before update on {p}outbox_event
+    for each row when ((new.shard between 0 and 63 and (
+        new.status in (0, 2) or new.status in (1, 3, 4) and new.done_at is not null)) is not true)
+    execute function {p}outbox_event_complete();
 
 -- New rows only, so that the cost of a read grows neither with the rows that are kept nor with those
 -- that wait for their time.

@@ -272,9 +272,9 @@ pub struct Pending {
     /// when it is due. A claim gives a lease, and counts none.
     pub due_in: Duration,
     /// Its time has not come, and nobody has a lease on it: it was written as if it had come, and is
-    /// to be [postponed](super::Store::postpone).
+    /// to be [postponed](Events::postpone).
     pub is_early: bool,
-    /// Whether a lease on it has run out. Read, it must be [reclaimed](super::Store::reclaim) first;
+    /// Whether a lease on it has run out. Read, it must be [reclaimed](super::Claims::reclaim) first;
     /// claimed, its last owner may have died of it, or an owner before that was counted.
     pub lapsed: bool,
     /// Whether an older row of its key comes first, in the same snapshot: then this one must not be

@@ -45,10 +45,12 @@ use crate::table::{TablePrefix, Tables};
 /// procedures is needed only while [`migrate`](crate::store::Schema::migrate) has something to do.
 ///
 /// # Transactions that the server ends
-/// A deadlock or a DDL statement ends a transaction, and what follows commits by itself. An emit
-/// is refused then: on MariaDB the insert itself looks, on MySQL, which has nothing that a
-/// statement could look at, another one looks right before it. A session without autocommit is
-/// refused too, for there an ended transaction cannot be told from a living one.
+/// A deadlock or a DDL statement ends a transaction, and what follows commits by itself. An emit is
+/// refused then. [`Outbox::begin`](crate::Outbox::begin) sets a savepoint, which is released right
+/// before the events are inserted, and which only that transaction has. In a transaction of the
+/// caller's own, the insert itself looks on MariaDB; on MySQL, which has nothing that a statement
+/// could look at, another one looks right before it. A session without autocommit is refused there,
+/// since an ended transaction cannot be told from a living one.
 ///
 /// A transaction that is dropped costs its connection, since sqlx cannot say whether a call on it
 /// was dropped half-way; `rollback` keeps it.

@@ -28,15 +28,15 @@ impl<DB: private::Statements> Dialect for DB {}
 
 mod private {
     use super::{Accept, Accepted, Database, Insert, Inserted, Result};
-    use crate::pooled::{Dropped, PooledTx};
+    use crate::pooled::Dropped;
 
     /// Which transaction has to be open.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Required {
         /// Whichever is open on the connection: the caller's own.
         Any,
-        /// The one that [`Statements::BEGIN`] began, with no savepoint open in it. Where only
-        /// [`Statements::commit`] can tell it from another one, any will do.
+        /// The one that [`Statements::BEGIN`] began, with no savepoint open in it, right before its
+        /// commit: it can be told apart once.
         Begun,
     }
 
@@ -58,9 +58,6 @@ mod private {
             insert: &Insert<'_>,
             required: Required,
         ) -> impl Future<Output = Result<Vec<Option<Inserted>>>> + Send;
-
-        /// Commits what [`BEGIN`](Self::BEGIN) began, after it was proved to be open.
-        fn commit(tx: PooledTx<Self>) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
         fn accept(
             connection: &mut Self::Connection,

@@ -4,22 +4,24 @@ use std::pin::pin;
 
 use futures_util::future::{Either, select};
 use pillarbox::tx::{Begin as _, Insert, OpenTx as _};
-use pillarbox::{Envelope, ErrorKind, Key, Outbox, Tables};
+use pillarbox::{Envelope, ErrorKind, EventId, Key, Outbox, Tables};
 
 use crate::backend::{Backend, Need};
 use crate::conformance::owner::{free, keyed, read_all, row};
 
-/// Of two that lock a key, the second writes when the first is over, and its event has the larger
-/// `seq`, whoever wrote first otherwise.
-pub async fn the_second_to_lock_a_key_waits_for_the_first<B: Backend>(backend: &B) {
-    let (early, late, key) = (keyed("k"), keyed("k"), ["k".to_owned()]);
-    let mut first = backend.pool().begin().await.unwrap();
-    first.insert(&insert(&[free()], &key)).await.unwrap();
+const MEANWHILE: &str = "insert into outbox_event (event_id, event_type, payload)
+    values ('meanwhile', 'test.meanwhile', '1')";
 
-    let events = [late.clone()];
+/// Of two that lock a key, the second writes when the first is over: its event has the larger `seq`,
+/// also than one that the first writes while it waits.
+pub async fn the_second_to_lock_a_key_waits_for_the_first<B: Backend>(backend: &B) {
+    let (early, late, key) = ([keyed("k")], [keyed("k")], ["k".to_owned()]);
+    let mut first = backend.pool().begin().await.unwrap();
+    first.insert(&insert(&early, &key)).await.unwrap();
+
     let mut second = pin!(async {
         let mut tx = backend.pool().begin().await.unwrap();
-        tx.insert(&insert(&events, &key)).await.unwrap();
+        tx.insert(&insert(&late, &key)).await.unwrap();
         tx.commit().await.unwrap();
     });
     let waits = async {
@@ -31,13 +33,18 @@ pub async fn the_second_to_lock_a_key_waits_for_the_first<B: Backend>(backend: &
         Either::Left(_) => panic!("it does not wait"),
         Either::Right(_) => {}
     }
-    first.insert(&insert(std::slice::from_ref(&early), &key)).await.unwrap();
+    let has_sql = backend.lacks(Need::RawSql).is_none();
+    if has_sql {
+        backend.raw(first.connection_mut(), MEANWHILE).await;
+    }
     first.commit().await.unwrap();
     second.await;
 
     let rows = read_all(backend).await;
-    let seq = |event: &Envelope| row(&rows, event.event_id()).seq;
-    assert!(seq(&early) < seq(&late));
+    let seq = |id: &EventId| row(&rows, id).seq;
+    let [early, late] = [&early, &late].map(|[event]| seq(event.event_id()));
+    assert!(early < late);
+    assert!(!has_sql || seq(&"meanwhile".parse().unwrap()) < late);
 }
 
 /// A transaction that is rolled back lets the next one go on.

@@ -19,12 +19,13 @@ use crate::envelope::{Delivery, Envelope};
 use crate::error::sqlx::number;
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
-use crate::pooled::{PooledTx, has_ended};
+use crate::pooled::has_ended;
 use crate::tx::{Accept, Accepted, Insert, Inserted, LocalLease, PayloadHash};
 
-/// Stands around a value that must not be null, in the first row: the statement itself fails where
-/// no transaction is open. Only MariaDB reads the inner comment, and only it has that variable. Without autocommit
-/// a statement opens a transaction by itself, and the variable says nothing.
+/// Stands around a value that must not be null, in the first row that goes into a transaction of the
+/// caller's own: the statement itself fails where no transaction is open. Only MariaDB reads the inner
+/// comment, and only it has that variable. Without autocommit a statement opens a transaction by
+/// itself, and the variable says nothing.
 const GUARD: &str = "if(@@autocommit = 1 /*M!100000 and @@in_transaction = 1 */, ";
 
 /// Waits for a transaction that holds the same note uncommitted. No `on duplicate key`: sqlx asks
@@ -43,8 +44,9 @@ lock in share mode";
 /// never wait for each other.
 const LOCK: &str = "select slot from {p}outbox_key where slot in (";
 
-/// Fails where the savepoint of [`BEGIN`](Statements::BEGIN) is not there, and commits nothing then.
-const COMMIT: &str = "release savepoint pillarbox_tx; commit";
+/// Fails where the savepoint of [`BEGIN`](Statements::BEGIN) is not there. It is not put back: nothing
+/// follows but the events and the commit.
+const PROVE_BEGUN: &str = "release savepoint pillarbox_tx";
 
 /// Outside of a transaction a savepoint is none, and cannot be released.
 const PROVE: &str =
@@ -70,22 +72,26 @@ impl Statements for MySql {
     const BEGIN: &'static str = "begin; savepoint pillarbox_tx";
 
     /// A deadlock or a DDL statement ends a transaction, and what follows commits statement by
-    /// statement. Another transaction than ours is told by the commit.
-    async fn prove(connection: &mut MySqlConnection, _: Required) -> Result<()> {
-        let autocommit: i64 = match sqlx::raw_sql(PROVE).fetch_one(connection).await {
-            Ok(row) => sqlx::Row::try_get(&row, 0)?,
-            Err(error) if has_ended(&error) => return Err(ended().caused_by(error)),
-            Err(error) => return Err(error.into()),
-        };
+    /// statement.
+    async fn prove(connection: &mut MySqlConnection, required: Required) -> Result<()> {
+        if required == Required::Begun {
+            let proof = sqlx::raw_sql(PROVE_BEGUN).execute(connection).await;
+            return proof.map(drop).map_err(ended_or_failed);
+        }
+        let row = sqlx::raw_sql(PROVE).fetch_one(connection).await.map_err(ended_or_failed)?;
+        let autocommit: i64 = sqlx::Row::try_get(&row, 0)?;
         if autocommit == 1 { Ok(()) } else { Err(no_autocommit()) }
     }
 
     async fn insert(
         connection: &mut MySqlConnection,
         insert: &Insert<'_>,
-        _: Required,
+        required: Required,
     ) -> Result<Vec<Option<Inserted>>> {
-        prove_unless_guarded(connection).await?;
+        match required {
+            Required::Any => prove_unless_guarded(connection).await?,
+            Required::Begun => Self::prove(connection, required).await?,
+        }
         let most_bytes = packet::most_bytes(connection, insert.envelopes).await?;
         lock(connection, insert).await.map_err(|error| refused(error, &[]))?;
         let insert = &without_turns(insert);
@@ -95,13 +101,15 @@ impl Statements for MySql {
             .flat_map(|rows| in_usual_numbers(rows))
             .collect();
         if let [envelopes] = *batches {
-            return write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await;
+            let insert = Insert { envelopes, ..*insert };
+            return write(connection, &sql, &columns, &insert, required).await;
         }
         // A refused statement undoes itself alone: what went before it must go too.
         sqlx::raw_sql("savepoint pillarbox_emit").execute(&mut *connection).await?;
         let mut places = Vec::new();
         for envelopes in batches {
-            match write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await {
+            let insert = Insert { envelopes, ..*insert };
+            match write(connection, &sql, &columns, &insert, required).await {
                 Ok(written) => places.extend(written),
                 Err(error) => {
                     // It may be gone with the whole transaction; what failed first is the news.
@@ -112,10 +120,6 @@ impl Statements for MySql {
         }
         sqlx::raw_sql("release savepoint pillarbox_emit").execute(connection).await?;
         Ok(places)
-    }
-
-    async fn commit(tx: PooledTx<Self>) -> Result<(), sqlx::Error> {
-        tx.commit_with(COMMIT).await
     }
 
     async fn accept(connection: &mut MySqlConnection, accept: &Accept<'_>) -> Result<Accepted> {
@@ -146,6 +150,10 @@ impl Statements for MySql {
     }
 }
 
+fn ended_or_failed(source: sqlx::Error) -> Error {
+    if has_ended(&source) { ended().caused_by(source) } else { Error::from(source) }
+}
+
 /// MySQL has nothing that the statement itself could look at: another one looks right before it.
 async fn prove_unless_guarded(connection: &mut MySqlConnection) -> Result<()> {
     let probe = (&mut *connection).prepare(SqlStr::from_static(IS_MARIADB)).await?;
@@ -157,13 +165,14 @@ async fn write(
     sql: &str,
     columns: &[Column],
     insert: &Insert<'_>,
+    required: Required,
 ) -> Result<Vec<Option<Inserted>>> {
     let envelopes = insert.envelopes;
     let mut query = QueryBuilder::<MySql>::new(sql);
-    let mut is_first = true;
+    let mut is_guarded = required == Required::Any;
     query.push_values(envelopes, |mut row, envelope| {
         for column in columns {
-            if is_first && *column == Column::EventType {
+            if is_guarded && *column == Column::EventType {
                 row.push(GUARD)
                     .push_bind_unseparated(envelope.event_type().as_str())
                     .push_unseparated(", null)");
@@ -171,7 +180,7 @@ async fn write(
                 push(&mut row, *column, envelope, insert);
             }
         }
-        is_first = false;
+        is_guarded = false;
     });
     let written = match query.build().execute(&mut *connection).await {
         Ok(written) => written,

@@ -87,7 +87,7 @@ impl<DB: Dialect> OpenTx for SqlxTx<DB> {
     }
 
     async fn commit(self) -> Result<()> {
-        DB::commit(self.0).await.map_err(commit_failed)
+        self.0.commit().await.map_err(commit_failed)
     }
 
     async fn rollback(self) -> Result<()> {

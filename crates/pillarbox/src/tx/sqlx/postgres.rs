@@ -16,7 +16,7 @@ use crate::clock::micros;
 use crate::envelope::{Delivery, Envelope};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
-use crate::pooled::{PooledTx, has_ended};
+use crate::pooled::has_ended;
 use crate::table::Tables;
 use crate::tx::{Accept, Accepted, Insert, Inserted};
 
@@ -25,8 +25,9 @@ const LOCK: &str = "
 select pg_advisory_xact_lock(hashtextextended('pillarbox {p} ' || key, 0))
 from unnest($1::text[]) as key";
 
-/// Whether the transaction is the one that we began: its mark goes with it.
-const IS_BEGUN: &str = "(select current_setting('pillarbox.tx', true) = 'begun')";
+/// Whether the transaction is the one that we began: its mark goes with it. No subquery, which takes
+/// longer to start: the server asks once, before the first row.
+const IS_BEGUN: &str = "current_setting('pillarbox.tx', true) = 'begun'";
 
 /// Whether any transaction is open: it has our mark, or an id, which a statement outside of a
 /// transaction does not have before it writes. If neither is there, this leaves a mark, which stays
@@ -118,10 +119,6 @@ impl Statements for Postgres {
             places.extend(written.ok_or_else(ended)?);
         }
         Ok(places)
-    }
-
-    async fn commit(tx: PooledTx<Self>) -> Result<(), sqlx::Error> {
-        tx.commit().await
     }
 
     async fn accept(connection: &mut PgConnection, accept: &Accept<'_>) -> Result<Accepted> {

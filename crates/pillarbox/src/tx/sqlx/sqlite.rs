@@ -13,7 +13,7 @@ use crate::clock::{Timestamp, micros};
 use crate::envelope::{Delivery, Envelope};
 use crate::error::{Error, ErrorKind, Result, TxFate};
 use crate::id::{Seq, ShardId};
-use crate::pooled::{PooledTx, has_ended};
+use crate::pooled::has_ended;
 use crate::tx::{Accept, Accepted, Insert, Inserted};
 
 const NOW: &str = "cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as integer) * 1000";
@@ -42,8 +42,9 @@ const TURNS: &str = " returning seq, shard, occurred_at, ordering_key is null or
         and older.status in ({waiting}, {held}) and older.seq < {p}outbox_event.seq
 )";
 
-/// Fails where the savepoint of [`BEGIN`](Statements::BEGIN) is not there, and leaves it there.
-const PROVE_BEGUN: &str = "release pillarbox_tx; savepoint pillarbox_tx";
+/// Fails where the savepoint of [`BEGIN`](Statements::BEGIN) is not there. It is not put back: nothing
+/// follows but the events and the commit.
+const PROVE_BEGUN: &str = "release pillarbox_tx";
 
 const UNDO: &str = "rollback to pillarbox_emit; release pillarbox_emit";
 
@@ -82,11 +83,17 @@ impl Statements for Sqlite {
         insert: &Insert<'_>,
         required: Required,
     ) -> Result<Vec<Option<Inserted>>> {
-        Self::prove(connection, required).await?;
         let columns = Column::needed_by(insert);
-        let sql = Column::insert(insert.tables, &columns);
+        let mut sql = Column::insert(insert.tables, &columns);
         let batches: Vec<_> =
             chunks(insert.envelopes, MOST_ROWS, MOST_BYTES, Envelope::size).collect();
+        let is_one = batches.len() == 1;
+        if is_one && required == Required::Begun {
+            // One call to the connection's thread for both: the insert runs if the proof does not fail.
+            sql = format!("{PROVE_BEGUN}; {sql}");
+        } else {
+            Self::prove(connection, required).await?;
+        }
         if let [envelopes] = *batches {
             let written = write(connection, &sql, &columns, &Insert { envelopes, ..*insert }).await;
             return written.map_err(|error| refused(error, envelopes));
@@ -105,10 +112,6 @@ impl Statements for Sqlite {
         }
         sqlx::raw_sql("release pillarbox_emit").execute(connection).await?;
         Ok(places)
-    }
-
-    async fn commit(tx: PooledTx<Self>) -> Result<(), sqlx::Error> {
-        tx.commit().await
     }
 
     async fn accept(connection: &mut SqliteConnection, accept: &Accept<'_>) -> Result<Accepted> {
@@ -218,5 +221,5 @@ fn refused(source: sqlx::Error, envelopes: &[Envelope]) -> Error {
             .caused_by(source)
             .leaving(TxFate::Open);
     }
-    Error::from(source)
+    if has_ended(&source) { ended().caused_by(source) } else { Error::from(source) }
 }
