@@ -178,9 +178,9 @@ mod tests {
     fn it_looks_with_every_poll() {
         let (mut due, now) = idle();
 
-        assert!(!due.begin(now + POLL / 3).is_some());
+        assert!(due.begin(now + POLL / 3).is_none());
         assert!(due.begin(now + POLL * 2).is_some());
-        assert!(!due.begin(now + POLL * 4).is_some(), "one look at a time");
+        assert!(due.begin(now + POLL * 4).is_none(), "one look at a time");
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         let (mut due, now) = idle();
         due.at(now + POLL / 4);
 
-        assert!(!due.begin(now + POLL / 5).is_some());
+        assert!(due.begin(now + POLL / 5).is_none());
         assert!(due.begin(now + POLL / 3).is_some());
         due.ended(&found(Some(POLL / 10)), now + POLL / 3);
         assert!(due.begin(now + POLL / 2).is_some(), "as the store has said");
@@ -209,7 +209,7 @@ mod tests {
     fn a_row_that_is_due_during_a_look_is_not_forgotten() {
         let now = instant();
         let mut due = due_rows(now);
-        due.begin(now);
+        due.begin(now).unwrap();
 
         due.at(now + POLL / 4);
         due.ended(&found(None), now);
@@ -221,11 +221,11 @@ mod tests {
     fn a_look_that_took_long_is_not_repeated_soon() {
         let now = instant();
         let mut due = due_rows(now);
-        due.begin(now);
+        due.begin(now).unwrap();
 
         due.ended(&found(None), now + POLL);
 
-        assert!(!due.begin(now + POLL * 40).is_some());
+        assert!(due.begin(now + POLL * 40).is_none());
         due.at(now);
         assert!(due.begin(now + POLL * 40).is_some(), "unless a row is known to be due");
     }
@@ -234,7 +234,7 @@ mod tests {
     fn a_look_that_failed_is_repeated() {
         let now = instant();
         let mut due = due_rows(now);
-        due.begin(now);
+        due.begin(now).unwrap();
 
         due.ended(&Err(Error::new(ErrorKind::Unavailable, "gone")), now);
 
@@ -251,6 +251,6 @@ mod tests {
 
         due.ended(&found(Some(POLL / 10)), now);
 
-        assert!(!due.is_looking() && !due.begin(now + POLL * 4).is_some());
+        assert!(!due.is_looking() && due.begin(now + POLL * 4).is_none());
     }
 }
