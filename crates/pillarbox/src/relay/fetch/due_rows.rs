@@ -209,7 +209,7 @@ mod tests {
     fn a_row_that_is_due_during_a_look_is_not_forgotten() {
         let now = instant();
         let mut due = due_rows(now);
-        due.begin(now);
+        due.begin(now).unwrap();
 
         due.at(now + POLL / 4);
         due.ended(&found(None), now);
@@ -221,7 +221,7 @@ mod tests {
     fn a_look_that_took_long_is_not_repeated_soon() {
         let now = instant();
         let mut due = due_rows(now);
-        due.begin(now);
+        due.begin(now).unwrap();
 
         due.ended(&found(None), now + POLL);
 
@@ -234,7 +234,7 @@ mod tests {
     fn a_look_that_failed_is_repeated() {
         let now = instant();
         let mut due = due_rows(now);
-        due.begin(now);
+        due.begin(now).unwrap();
 
         due.ended(&Err(Error::new(ErrorKind::Unavailable, "gone")), now);
 
