@@ -227,8 +227,12 @@ pub(crate) async fn without_a_lease_the_remaining_count_is_unknown(db: &TestData
     // A relay that is removed joins again; this one cannot.
     (0..100).for_each(|_| store.next(Call::Join, Fault::Fail));
 
-    db.expire_owners().await;
-    db.store().configure(&DeliveryMode::default()).await.unwrap();
+    // A heartbeat may renew the lease between the two.
+    wait_for(async || {
+        db.expire_owners().await;
+        db.store().configure(&DeliveryMode::default()).await.ok()
+    })
+    .await;
     soon(&probe, |seen| matches!(seen, RelayEvent::LeaseLost { .. })).await;
     db.commit(&Outbox::new(), vec![free(1)]).await;
     let summary = handle.stop().await.unwrap();
