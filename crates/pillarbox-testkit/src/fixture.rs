@@ -1,5 +1,6 @@
 //! The backends that come with the kit.
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use std::time::Duration;
 
 use pillarbox::tx::{Insert, Tx};
