@@ -119,6 +119,7 @@ on_every_store! {
         large_events_claimed_behind_small_ones_stay_within_the_memory_limit,
         oversized_rows_are_dead_with_their_size,
         oversized_rows_claimed_are_dead_with_their_size,
+        an_oversized_row_settled_during_a_claim_is_dead_once,
         an_oversized_row_that_cannot_be_settled_does_not_block_the_next,
     }
     slow_route {

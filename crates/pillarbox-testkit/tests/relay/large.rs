@@ -7,12 +7,13 @@ use std::time::Duration;
 use pillarbox::store::{Pending, Status};
 use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Envelope, EventId, Failure, Listeners, Outbox, Relay, RelaySettings};
-use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
+use pillarbox_testkit::fake::{Call, Fault, FaultyStore, Side};
 use pillarbox_testkit::{Backend as _, Foreign};
 use tokio::sync::mpsc;
 
 use crate::fixture::{TestDatabase, keyed, next, quick, wait_for};
 use crate::rows::by_rows;
+use crate::telemetry::soon;
 
 /// What a relay may have in memory, and one event more: there is room for that whatever there is.
 const MOST: usize = (32 << 20) + (1 << 20) + (64 << 10);
@@ -176,6 +177,32 @@ async fn give_up_oversized_rows(db: &TestDatabase, settings: RelaySettings) {
     assert_eq!(stats.await.dead, 3);
     handle.stop().await.unwrap();
     assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Dead { .. })), 3, "each once");
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Fenced { .. })), 0);
+}
+
+/// A claim that has read the row before its verdict was written, and returns afterwards, does not
+/// bring it again.
+pub(crate) async fn an_oversized_row_settled_during_a_claim_is_dead_once(db: &TestDatabase) {
+    let payload_bytes = Some(vec![0; (1 << 20) + 1]);
+    if !insert(db, &Foreign { id: "large", payload_bytes, ..Foreign::default() }).await {
+        return;
+    }
+    let store = FaultyStore::new(db.store());
+    let mut settle = store.hold(Call::Settle, Side::Before);
+    let (listeners, _received) = MemoryUse::default().listeners();
+    let probe = Probe::new();
+    let relay = Relay::new(store.clone(), listeners).settings(by_rows()).observer(probe.clone());
+    let handle = relay.spawn().await.unwrap();
+    settle.reached().await;
+    let mut claim = store.hold(Call::Read, Side::After);
+    claim.reached().await;
+
+    settle.release();
+    soon(&probe, |seen| matches!(seen, RelayEvent::Settled { .. })).await;
+    claim.release();
+
+    handle.stop().await.unwrap();
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Dead { .. })), 1);
     assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Fenced { .. })), 0);
 }
 
