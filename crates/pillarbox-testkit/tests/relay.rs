@@ -118,6 +118,9 @@ on_every_store! {
         large_events_behind_many_small_ones_stay_within_the_memory_limit,
         large_events_claimed_behind_small_ones_stay_within_the_memory_limit,
         oversized_rows_are_dead_with_their_size,
+        oversized_rows_claimed_are_dead_with_their_size,
+        an_oversized_row_settled_during_a_claim_is_dead_once,
+        an_oversized_row_that_cannot_be_settled_does_not_block_the_next,
     }
     slow_route {
         a_slow_routes_backlog_does_not_delay_the_others,
@@ -144,6 +147,8 @@ on_every_store! {
         a_queued_event_that_fails_is_retried,
         a_rolled_back_event_is_not_queued,
         the_row_of_a_dead_writer_is_delivered,
+        the_row_of_a_dead_writer_is_reclaimed_by_one_call_at_a_time,
+        a_verdict_on_a_locked_row_with_a_lapsed_lease_is_written,
         the_row_of_a_living_writer_is_left_alone,
         a_stopped_relay_leaves_ordinary_rows,
         an_event_committed_during_a_stop_is_handed_over(claim),

@@ -2,15 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use pillarbox::store::{Pending, Status};
+use pillarbox::telemetry::{Probe, RelayEvent};
 use pillarbox::{Cx, Envelope, EventId, Failure, Listeners, Outbox, Relay, RelaySettings};
-use pillarbox_testkit::fake::FaultyStore;
+use pillarbox_testkit::fake::{Call, Fault, FaultyStore, Side};
 use pillarbox_testkit::{Backend as _, Foreign};
 use tokio::sync::mpsc;
 
 use crate::fixture::{TestDatabase, keyed, next, quick, wait_for};
 use crate::rows::by_rows;
+use crate::telemetry::soon;
 
 /// What a relay may have in memory, and one event more: there is room for that whatever there is.
 const MOST: usize = (32 << 20) + (1 << 20) + (64 << 10);
@@ -127,6 +130,15 @@ async fn receive_all(received: &mut mpsc::UnboundedReceiver<i64>) -> Vec<i64> {
 
 /// Rows that are too large for an event are given up, and keep no other waiting.
 pub(crate) async fn oversized_rows_are_dead_with_their_size(db: &TestDatabase) {
+    give_up_oversized_rows(db, quick()).await;
+}
+
+/// The same by row claims, which may return such a row again until its verdict is written.
+pub(crate) async fn oversized_rows_claimed_are_dead_with_their_size(db: &TestDatabase) {
+    give_up_oversized_rows(db, by_rows()).await;
+}
+
+async fn give_up_oversized_rows(db: &TestDatabase, settings: RelaySettings) {
     let text = |size: usize| format!("\"{}\"", "x".repeat(size - 2));
     let headers = format!("{{\"n\":\"{}\"}}", "x".repeat((1 << 20) - 8));
     let rows = [
@@ -145,17 +157,15 @@ pub(crate) async fn oversized_rows_are_dead_with_their_size(db: &TestDatabase) {
         ("headers", "headers have 1048576 bytes, the limit is 65536"),
     ];
     for row in &rows {
-        match db {
-            TestDatabase::Memory(..) => return,
-            TestDatabase::Sqlite(backend) => backend.insert_foreign(row).await,
-            TestDatabase::Mysql(backend) => backend.insert_foreign(row).await,
-            TestDatabase::Postgres(backend) => backend.insert_foreign(row).await,
+        if !insert(db, row).await {
+            return;
         }
     }
     db.commit(&Outbox::new(), vec![keyed("k", 7)]).await;
     let (listeners, mut received) = MemoryUse::default().listeners();
+    let probe = Probe::new();
 
-    let relay = Relay::new(db.store(), listeners).settings(quick());
+    let relay = Relay::new(db.store(), listeners).settings(settings).observer(probe.clone());
     let handle = relay.spawn().await.unwrap();
 
     assert_eq!(next(&mut received, 1).await, [7]);
@@ -166,6 +176,70 @@ pub(crate) async fn oversized_rows_are_dead_with_their_size(db: &TestDatabase) {
     let stats = wait_for(async || db.store().stats().await.ok().filter(|it| it.new == 0));
     assert_eq!(stats.await.dead, 3);
     handle.stop().await.unwrap();
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Dead { .. })), 3, "each once");
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Fenced { .. })), 0);
+}
+
+/// A claim that has read the row before its verdict was written, and returns afterwards, does not
+/// bring it again.
+pub(crate) async fn an_oversized_row_settled_during_a_claim_is_dead_once(db: &TestDatabase) {
+    let payload_bytes = Some(vec![0; (1 << 20) + 1]);
+    if !insert(db, &Foreign { id: "large", payload_bytes, ..Foreign::default() }).await {
+        return;
+    }
+    let store = FaultyStore::new(db.store());
+    let mut settle = store.hold(Call::Settle, Side::Before);
+    let (listeners, _received) = MemoryUse::default().listeners();
+    let probe = Probe::new();
+    let relay = Relay::new(store.clone(), listeners).settings(by_rows()).observer(probe.clone());
+    let handle = relay.spawn().await.unwrap();
+    settle.reached().await;
+    let mut claim = store.hold(Call::Read, Side::After);
+    claim.reached().await;
+
+    settle.release();
+    soon(&probe, |seen| matches!(seen, RelayEvent::Settled { .. })).await;
+    claim.release();
+
+    handle.stop().await.unwrap();
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Dead { .. })), 1);
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Fenced { .. })), 0);
+}
+
+/// Its verdict waits for the next sweep, and the rows behind it are settled meanwhile.
+pub(crate) async fn an_oversized_row_that_cannot_be_settled_does_not_block_the_next(
+    db: &TestDatabase,
+) {
+    for id in ["first", "second"] {
+        let payload_bytes = Some(vec![0; (1 << 20) + 1]);
+        if !insert(db, &Foreign { id, payload_bytes, ..Foreign::default() }).await {
+            return;
+        }
+    }
+    let store = FaultyStore::new(db.store());
+    store.next(Call::Settle, Fault::Refuse);
+    let (listeners, _received) = MemoryUse::default().listeners();
+    // A stop starts deliveries until only the delivery timeout is left of it.
+    let drain = by_rows().delivery_timeout + Duration::from_secs(1);
+    let settings = RelaySettings { sweep: Duration::from_secs(3600), drain, ..by_rows() };
+
+    let relay = Relay::new(store, listeners).settings(settings);
+    let handle = relay.spawn().await.unwrap();
+
+    wait_for(async || db.store().stats().await.ok().filter(|it| it.dead > 0)).await;
+    handle.stop().await.unwrap();
+    assert_eq!(db.store().stats().await.unwrap().dead, 2, "the stop has tried again");
+}
+
+/// Inserts a row as another program does. Returns `false` if there is no table.
+async fn insert(db: &TestDatabase, row: &Foreign) -> bool {
+    match db {
+        TestDatabase::Memory(..) => return false,
+        TestDatabase::Sqlite(backend) => backend.insert_foreign(row).await,
+        TestDatabase::Mysql(backend) => backend.insert_foreign(row).await,
+        TestDatabase::Postgres(backend) => backend.insert_foreign(row).await,
+    }
+    true
 }
 
 fn key(number: i64) -> String {

@@ -175,6 +175,62 @@ pub(crate) async fn the_row_of_a_dead_writer_is_delivered(db: &TestDatabase) {
     handle.stop().await.unwrap();
 }
 
+/// Every sweep reads it again, and it is reclaimed by one call at a time, over one connection.
+pub(crate) async fn the_row_of_a_dead_writer_is_reclaimed_by_one_call_at_a_time(db: &TestDatabase) {
+    write_and_die(db, free(1), Duration::ZERO).await;
+    let store = FaultyStore::new(db.store());
+    let mut first = store.hold(Call::Reclaim, Side::Before);
+    let mut second = store.hold(Call::Reclaim, Side::Before);
+    let (listeners, mut received) = Script::default().listeners();
+    let probe = Probe::new();
+    let relay = Relay::new(store, listeners).settings(quick()).observer(probe.clone());
+    let handle = relay.spawn().await.unwrap();
+    first.reached().await;
+
+    tokio::select! {
+        () = second.reached() => panic!("it is reclaimed twice at once"),
+        () = is_read_again(&probe) => {}
+    }
+
+    drop((first, second));
+    assert_eq!(next(&mut received, 1).await, [1]);
+    handle.stop().await.unwrap();
+}
+
+/// The lease has lapsed by the database's clock and the row is locked. The relay that delivers it does
+/// not reclaim it from itself, and its verdict is written after the lock is released.
+pub(crate) async fn a_verdict_on_a_locked_row_with_a_lapsed_lease_is_written(db: &TestDatabase) {
+    let (gate, mut starts) = Gate::new();
+    let probe = Probe::new();
+    let relay = relay(db, gate.listeners()).settings(lasting()).observer(probe.clone());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+    let ids = db.commit(&outbox, vec![free(1)]).await;
+    next(&mut starts, 1).await;
+    db.age(&ids, 2 * lasting().lease).await;
+    let lock = db.lock_row(&ids[0]).await;
+    is_read_again(&probe).await;
+
+    gate.open(2);
+
+    if let Some(lock) = lock {
+        soon(&probe, |seen| matches!(seen, RelayEvent::RowLocked { .. })).await;
+        is_read_again(&probe).await;
+        lock.release().await;
+    }
+    db.event_with(&ids[0], Status::Done).await;
+    handle.stop().await.unwrap();
+    assert_eq!(probe.count(|seen| matches!(seen, RelayEvent::Fenced { .. })), 0);
+    assert!(starts.try_recv().is_err(), "it came twice");
+}
+
+/// Waits until the only row was read a few times more.
+async fn is_read_again(probe: &Probe) {
+    let reads = || probe.count(|seen| matches!(seen, RelayEvent::Read { rows: 1 }));
+    let before = reads();
+    wait_for(async || (reads() >= before + 5).then_some(())).await;
+}
+
 /// A row under another's lease is left alone for as long as that lasts.
 pub(crate) async fn the_row_of_a_living_writer_is_left_alone(db: &TestDatabase) {
     write_and_die(db, free(1), Duration::from_secs(3600)).await;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use pillarbox::store::{Budget, ClaimMode, RowLease, Status, StoredEvent};
+use pillarbox::store::{Budget, ClaimMode, Read, RowLease, ShardRead, Status, StoredEvent};
 use pillarbox::telemetry::{Probe, RelayEvent};
-use pillarbox::{Envelope, EventId, Outbox, RelaySettings};
+use pillarbox::{Envelope, EventId, Outbox, RelaySettings, Seq, Token};
 
 use crate::fixture::{TestDatabase, free, keyed, next, relay, wait_for};
 use crate::rows::{Gate, by_rows, patient};
@@ -94,12 +94,13 @@ async fn status(db: &TestDatabase, id: &EventId) -> Status {
     db.store().event(id).await.unwrap().unwrap().status
 }
 
-/// The leases of the other rows are renewed.
+/// The leases of the other rows are renewed meanwhile, and its own after the lock is released.
 pub(crate) async fn a_locked_row_does_not_block_renewals(db: &TestDatabase) {
     let (gate, mut starts) = Gate::new();
     let settings = RelaySettings {
-        lease: Duration::from_secs(6),
-        delivery_timeout: Duration::from_secs(5),
+        // A third of it is shorter than a wait for a lock may be.
+        lease: Duration::from_secs(8),
+        delivery_timeout: Duration::from_secs(7),
         ..by_rows()
     };
     let probe = Probe::new();
@@ -108,34 +109,41 @@ pub(crate) async fn a_locked_row_does_not_block_renewals(db: &TestDatabase) {
     let ids = db.commit(&Outbox::new(), vec![free(1), free(2)]).await;
     handle.wake();
     next(&mut starts, 2).await;
-    let before = due_in(db, &ids[1]).await;
     let lock = db.lock_row(&ids[0]).await;
 
-    let mut last = before;
-    wait_for(async || {
-        let now = due_in(db, &ids[1]).await;
-        let is_renewed = now > last;
-        last = now;
-        is_renewed.then_some(())
-    })
-    .await;
+    until_renewed(db, &ids[1]).await;
 
     if let Some(lock) = lock {
         lock.release().await;
     }
+    until_renewed(db, &ids[0]).await;
     gate.open(2);
     handle.stop().await.unwrap();
 }
 
+/// Waits until the lease of a row is extended. A lease with another token belongs to another claim,
+/// and is no renewal.
+async fn until_renewed(db: &TestDatabase, id: &EventId) {
+    let mut last = None;
+    wait_for(async || {
+        let now = lease(db, id).await?;
+        let before: (Token, Duration) = last.replace(now).unwrap_or(now);
+        (before.0 == now.0 && before.1 < now.1).then_some(())
+    })
+    .await;
+}
+
 /// The remaining time of a row's lease.
 pub(crate) async fn due_in(db: &TestDatabase, id: &EventId) -> Duration {
+    lease(db, id).await.unwrap().1
+}
+
+/// The token of a row and the remaining time of its lease. `None` if it waits.
+async fn lease(db: &TestDatabase, id: &EventId) -> Option<(Token, Duration)> {
     let store = db.store();
     let StoredEvent { shard, seq, .. } = store.event(id).await.unwrap().unwrap();
-    let floor = pillarbox::Seq(seq.0 - 1);
-    let shards = vec![pillarbox::store::ShardRead { shard, floor }];
-    let rows = store
-        .read(&pillarbox::store::Read { shards, limit: 1, budget: Budget::unlimited() })
-        .await
-        .unwrap();
-    rows[0].due_in
+    let shards = vec![ShardRead { shard, floor: Seq(seq.0 - 1) }];
+    let read = Read { shards, limit: 1, budget: Budget::unlimited() };
+    let rows = store.read(&read).await.unwrap();
+    rows.iter().find(|row| row.seq == seq).map(|row| (row.token, row.due_in))
 }

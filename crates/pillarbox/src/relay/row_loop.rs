@@ -28,7 +28,7 @@ use crate::clock::{Deadline, instant};
 use crate::crash_point::crash_point;
 use crate::error::Result;
 use crate::local_queue::{LocalQueue, LocalReceiver, Message, PendingWriters};
-use crate::store::{Due, Pending};
+use crate::store::{Content, Due, Pending, RowLease};
 use crate::telemetry::{Observers, RelayEvent};
 use crate::verdict::Verdict;
 use crate::wake::Wake;
@@ -226,7 +226,8 @@ impl RowLoop {
             waiting: self.ready.claimed(),
             unsettled: self.unsettled(),
         };
-        self.claims.start(load, &mut self.tasks, Answer::Claimed);
+        let skip = self.settler.blocked_rows();
+        self.claims.start(load, skip, &mut self.tasks, Answer::Claimed);
     }
 
     fn start_deliveries(&mut self) {
@@ -288,16 +289,17 @@ impl RowLoop {
         self.settler.start(now, &mut self.tasks, Answer::Settled);
         self.releases.start(&mut self.tasks, Answer::Released);
         if self.renewals.is_due(now) {
-            let guards = self.in_flight();
+            let guards = self.in_flight().filter(|guard| !guard.is_lost());
+            let guards = guards.map(Arc::clone).collect();
             self.renewals.start(guards, &mut self.tasks, Answer::Renewed);
         }
     }
 
     /// The leases of all rows that wait, are delivered, or are to be settled.
-    fn in_flight(&self) -> Vec<Arc<RowLeaseGuard>> {
+    fn in_flight(&self) -> impl Iterator<Item = &Arc<RowLeaseGuard>> {
         let waiting = self.ready.guards().chain(self.guard.iter().map(|waiting| &waiting.guard));
         let started = self.dispatch.holds().chain(self.settler.holds()).map(|hold| &hold.guard);
-        waiting.chain(started).filter(|guard| !guard.is_lost()).map(Arc::clone).collect()
+        waiting.chain(started)
     }
 
     fn take_answers(&mut self, first: Answer) {
@@ -335,19 +337,35 @@ impl RowLoop {
     }
 
     fn claimed(&mut self, until: Deadline, rows: Result<Vec<Pending>>) {
+        let rows = rows.map(|rows| self.without_known(rows));
         let due = &mut self.due;
         let claimed = self.claims.answered(until, rows, instant(), |rows| due.note_early(rows));
         claimed.rows.into_iter().for_each(|waiting| self.wait(waiting));
         self.releases.push(claimed.too_many);
     }
 
+    /// Leaves out rows that are no events and are in flight or settled already. A claim may return
+    /// them without a lease, and then again until their verdicts are written.
+    fn without_known(&self, mut rows: Vec<Pending>) -> Vec<Pending> {
+        if rows.iter().any(|row| matches!(row.content, Content::Invalid(_))) {
+            let mut known = self.claims.settled_meanwhile().to_vec();
+            known.extend(self.in_flight().map(|guard| guard.row));
+            rows.retain(|row| !known.contains(&RowLease::from(row)));
+        }
+        rows
+    }
+
     fn settled(&mut self, Settled { dispatched, verdict, .. }: &Settled) {
+        let is_no_event = dispatched.route.is_none();
+        if is_no_event {
+            self.claims.note_settled(dispatched.row_lease());
+        }
         match verdict {
             Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => {
                 self.due.at(instant() + *delay);
             }
-            // The next of its key can be claimed now.
-            _ if dispatched.row.key.is_some() => self.claims.timer.now(),
+            // The next of its key can be claimed now, or the next row that is larger than any event.
+            _ if dispatched.row.key.is_some() || is_no_event => self.claims.timer.now(),
             _ => {}
         }
     }

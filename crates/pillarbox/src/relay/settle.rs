@@ -123,6 +123,11 @@ impl<H> Settler<H> {
         waiting.chain(&self.refused).chain(self.locked.iter()).map(|it| &it.hold)
     }
 
+    /// Rows whose verdict cannot be written now.
+    pub(super) fn blocked_rows(&self) -> impl Iterator<Item = Seq> {
+        self.refused.iter().chain(self.locked.iter()).map(|it| it.dispatched.row.seq)
+    }
+
     pub(super) fn next_timer(&self) -> Option<Instant> {
         [self.refused_until, self.locked.next_timer()].into_iter().flatten().min()
     }

@@ -55,8 +55,11 @@ pub trait Claims: Send + Sync {
     /// In order of keys, only the oldest row of a key that is not final can be claimed. A new row
     /// whose time has not come is leased too, so that its claimer can
     /// [postpone](super::Events::postpone) it. Rows beyond the claim's [`Budget`] are leased too, and
-    /// come without content. Rows that are larger than any event MAY be left to a claim that finds
-    /// nothing else.
+    /// come without content.
+    ///
+    /// A row that is larger than any event MAY be left to the owner of its shard, and to a claim that
+    /// finds nothing else. It MAY be returned without a lease, with the token that it has. Then every
+    /// claim returns it until its verdict is written, unless the budget skips it.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
 
     /// Extends the leases of rows that are still this owner's. Returns which these are.
@@ -82,6 +85,9 @@ pub trait Claims: Send + Sync {
 
     /// Writes verdicts on claimed rows, fenced by owner and token of each row. Returns which were
     /// written.
+    ///
+    /// If claims do not lease rows that are larger than any event, the token alone fences the verdict
+    /// on such a row while nobody has leased it.
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>>;
 
     /// Counts the rows of shards that can be delivered now, up to [`MAX_DUE`]: due, not leased, and

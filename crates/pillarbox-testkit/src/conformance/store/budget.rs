@@ -2,12 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use pillarbox::store::{Budget, Claim, Content, KeyRead, Pending, Predecessor, Read, ReadKeys};
-use pillarbox::{Envelope, EventId, Headers, Key, MAX_HEADERS_SIZE, MAX_PAYLOAD, Seq, ShardId};
+use pillarbox::store::{
+    Budget, Claim, Content, KeyRead, Pending, Predecessor, Read, ReadKeys, Status,
+};
+use pillarbox::{
+    Envelope, EventId, Headers, Key, MAX_HEADERS_SIZE, MAX_PAYLOAD, Seq, ShardId, Verdict,
+};
 
 use crate::backend::{Backend, Foreign, Need, from_head};
 use crate::conformance::claimer::{Claimer, seqs};
-use crate::conformance::owner::{ALL, HOUR, emit, emit_one, free, id_of, keyed, read_all, shards};
+use crate::conformance::owner::{
+    ALL, HOUR, Owner, dead, emit, emit_one, free, id_of, keyed, read_all, replay, shards,
+};
 use crate::run::lacks;
 
 /// Beyond every limit, and within what a MySQL server takes in one packet.
@@ -202,6 +208,73 @@ pub async fn a_claim_keeps_within_its_budget<B: Backend>(backend: &B) {
     assert_eq!(came, ids);
 }
 
+/// Whether a claim leases it or not, one verdict is written, once. A verdict with an old token never
+/// is.
+pub async fn an_oversized_row_takes_one_verdict<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    let id = EventId::new("large").unwrap();
+    insert_oversized(backend, "large").await;
+    let (one, two) = (Claimer::unordered(backend).await, Claimer::unordered(backend).await);
+    let first = one.claim().await;
+    let second = two.claim().await;
+    let claimed: Vec<_> = first.iter().map(|row| (&one, row)).collect();
+    let claimed = claimed.into_iter().chain(second.iter().map(|row| (&two, row)));
+
+    let mut written = 0;
+    for (claimer, row) in claimed.clone() {
+        written += claimer.settle_one(row, dead()).await.len();
+    }
+
+    assert_eq!(written, 1);
+    assert_eq!(backend.store().audit_trail("large").await.unwrap().len(), 1);
+    replay(&*backend.store(), std::slice::from_ref(&id)).await;
+    for (claimer, row) in claimed {
+        let written = claimer.settle_one(row, Verdict::Delete).await;
+        assert!(written.is_empty(), "the token is old");
+    }
+    assert_eq!(backend.store().event(&id).await.unwrap().unwrap().status, Status::New);
+}
+
+/// If one relay owns the shard, another does not write the whole row a second time.
+pub async fn an_oversized_row_is_claimed_by_one_relay<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    insert_oversized(backend, "large").await;
+    let owner = Owner::of_all(backend).await;
+    let holder = Claimer { id: owner.id.clone(), ..Claimer::unordered(backend).await };
+    let other = Claimer::unordered(backend).await;
+
+    let claimed = [holder.claim().await, other.claim().await];
+
+    let rows = claimed.iter().flatten().count();
+    assert_eq!(rows, 1, "{claimed:?}");
+}
+
+/// A row whose verdict cannot be written now does not block the claims of others.
+pub async fn an_oversized_row_can_be_skipped<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    insert_oversized(backend, "first").await;
+    insert_oversized(backend, "second").await;
+    let claimer = Claimer::unordered(backend).await;
+    let mut claimed = claimer.claim().await;
+
+    let budget = Budget { skip: seqs(&claimed).into_iter().collect(), ..Budget::unlimited() };
+    let claim = Claim { budget, ..claimer.request(ALL) };
+    claimed.extend(claimer.store.claim(&claim).await.unwrap());
+
+    assert_eq!(seqs(&claimed), seqs(&read_all(backend).await));
+}
+
+async fn insert_oversized<B: Backend>(backend: &B, id: &'static str) {
+    let payload_bytes = Some(vec![7; MAX_PAYLOAD + 1]);
+    backend.insert_foreign(&Foreign { id, payload_bytes, ..Foreign::default() }).await;
+}
+
 /// Reads, claims and shows the rows, which are refused with their size and the limit each time.
 async fn is_refused<B: Backend, const N: usize>(
     backend: &B,
@@ -232,8 +305,14 @@ async fn is_refused<B: Backend, const N: usize>(
     check(&read(backend, 4 << 20, BTreeSet::new(), 100).await);
     let claimer = Claimer::unordered(backend).await;
     let mut claimed = claimer.claim().await;
-    // Those that are too large may come by themselves.
-    while claimed.len() <= N {
+    // Those that are too large may come one by one, each until it has its verdict.
+    loop {
+        for row in claimed.iter().filter(|row| row.event().is_none()) {
+            claimer.settle_one(row, dead()).await;
+        }
+        if claimed.len() > N {
+            break;
+        }
         let more = claimer.claim().await;
         assert!(!more.is_empty(), "{} of {} rows were claimed", claimed.len(), N + 1);
         claimed.extend(more);

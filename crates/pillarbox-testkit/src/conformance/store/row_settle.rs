@@ -2,14 +2,15 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use pillarbox::store::Status;
-use pillarbox::{ShardId, Token, Verdict};
+use pillarbox::store::{RowLease, Status};
+use pillarbox::{ErrorKind, ShardId, Token, Verdict};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Hold, Need};
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{
     HOUR, Owner, dead, emit, emit_one, free, keyed, promote_all, replay, retry, row, status,
 };
+use crate::run::lacks;
 
 /// The right token is not enough: the row must be the owner's.
 pub async fn a_verdict_of_another_owner_changes_nothing<B: Backend>(backend: &B) {
@@ -67,6 +68,29 @@ pub async fn a_verdict_given_twice_applies_once<B: Backend>(backend: &B) {
     let stored = backend.store().event(&id).await.unwrap().unwrap();
     assert_eq!((stored.attempts, stored.token), (1, Token(rows[0].token.0 + 1)));
     assert_eq!(backend.store().audit_trail(id.as_str()).await.unwrap().len(), 1);
+}
+
+/// A settle that gives up on a locked row leaves no locks on the others: they would be reported as
+/// locked by another transaction.
+pub async fn a_settle_that_gave_up_has_locked_nothing<B: Backend>(backend: &B) {
+    if lacks(backend, Need::RowLocks) {
+        return;
+    }
+    emit(backend, (0..10).map(|_| free())).await;
+    let claimer = Claimer::new(backend).await;
+    let mut rows = claimer.claim().await;
+    rows.sort_unstable_by_key(|row| row.seq);
+    let leases: Vec<RowLease> = rows.iter().map(RowLease::from).collect();
+    // Rows are locked in the order of their seq: all others are locked before the last.
+    let lock = backend.hold(Hold::Event(leases[9].seq)).await;
+
+    let settle = claimer.settlement(rows.iter().map(|row| (row, Verdict::Done)));
+    let error = claimer.store.settle_rows(&settle).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert_eq!(claimer.store.locked(&leases).await.unwrap(), [leases[9].seq]);
+    lock.commit().await;
+    assert_eq!(claimer.store.settle_rows(&settle).await.unwrap().len(), 10);
 }
 
 /// Lost rows do not keep the others' verdicts from being written.

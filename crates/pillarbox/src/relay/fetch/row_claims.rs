@@ -7,14 +7,14 @@ use tokio::time::Instant;
 use crate::clock::{Clock, Deadline, instant};
 use crate::crash_point::crash_point;
 use crate::error::Result;
-use crate::id::{OwnerId, ShardId, jitter};
+use crate::id::{OwnerId, Seq, ShardId, jitter};
 use crate::relay::fetch::claim_size::ClaimSize;
 use crate::relay::fetch::memory::{Limits, Memory, PageSize};
 use crate::relay::fetch::poll_timer::PollTimer;
 use crate::relay::fetch::ready_rows::Waiting;
 use crate::relay::settings::Settings;
 use crate::relay::store_tasks::StoreTasks;
-use crate::store::{Budget, Claim, Content, OutboxConfig, Pending, RowLease};
+use crate::store::{Budget, Claim, OutboxConfig, Pending, RowLease};
 use crate::telemetry::{Component, Observers, RelayEvent};
 
 #[derive(Debug)]
@@ -22,6 +22,9 @@ pub(crate) struct RowClaims {
     /// The next claim.
     claim: Claim,
     is_claiming: bool,
+    /// Rows that are no events and were settled since the claim under way was started: it may still
+    /// return them.
+    settled_meanwhile: Vec<RowLease>,
     pub(crate) timer: PollTimer,
     pub(crate) size: ClaimSize,
     page_size: PageSize,
@@ -74,6 +77,7 @@ impl RowClaims {
         Self {
             claim,
             is_claiming: false,
+            settled_meanwhile: Vec::new(),
             timer: PollTimer::new(settings.poll, now),
             size: ClaimSize::new(workers, batch.min(max_unsettled), now),
             page_size: PageSize::new(batch),
@@ -98,10 +102,24 @@ impl RowClaims {
         self.is_claiming
     }
 
-    /// Starts a claim, if there is room and something may be due.
+    /// Remembers a row that is no event until the claim under way is answered.
+    pub(crate) fn note_settled(&mut self, row: RowLease) {
+        if self.is_claiming {
+            self.settled_meanwhile.push(row);
+        }
+    }
+
+    /// Rows that are no events and were settled since the last claim was started.
+    pub(crate) fn settled_meanwhile(&self) -> &[RowLease] {
+        &self.settled_meanwhile
+    }
+
+    /// Starts a claim, if there is room and something may be due. Rows in `skip` are not returned
+    /// without a lease.
     pub(crate) fn start<A: Send + 'static>(
         &mut self,
         load: Load,
+        skip: impl Iterator<Item = Seq>,
         tasks: &mut StoreTasks<A>,
         answer: fn(Deadline, Result<Vec<Pending>>) -> A,
     ) {
@@ -114,8 +132,10 @@ impl RowClaims {
         }
         self.timer.begin();
         self.is_claiming = true;
+        self.settled_meanwhile.clear();
         self.claim.limit = limit;
         self.claim.budget.bytes = Limits::RELAY.budget(self.memory.bytes());
+        self.claim.budget.skip = skip.collect();
         let (store, claim) = (tasks.store(), self.claim.clone());
         // Counted from before the request: the database can only count from later.
         let until = Deadline::after(&*self.clock, claim.length);
@@ -180,12 +200,11 @@ impl RowClaims {
         Claimed { rows, too_many }
     }
 
-    /// Whether another claim may find more. Keys in front of the one that this claim went on after
-    /// were not looked at. Where one row is no event, there may be more of them.
+    /// Whether another claim may find more. Keys before the one that this claim continued after were
+    /// not searched.
     fn has_more(&self, rows: &[Pending]) -> bool {
         let is_full = rows.len() >= self.claim.limit as usize;
-        let has_invalid = || rows.iter().any(|row| matches!(row.content, Content::Invalid(_)));
-        is_full || self.claim.after.is_some() || has_invalid()
+        is_full || self.claim.after.is_some()
     }
 }
 

@@ -12,17 +12,15 @@ use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::content::Fit;
 use crate::store::{
-    Claim, Claims, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Starts,
+    Claim, Claims, Content, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Starts,
 };
 
 #[async_trait]
 impl Claims for SqliteStore {
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>> {
-        // A row that is larger than any event is leased by itself, when there is nothing else: to write such
-        // a row keeps every writer waiting.
-        let mut claimed = self.claim_of_size(claim, claim.limit, Size::Small).await?;
-        if claimed.is_empty() {
-            claimed = self.claim_of_size(claim, claim.limit.min(1), Size::Large).await?;
+        let mut claimed = self.claim_events(claim).await?;
+        if claimed.is_empty() && claim.limit > 0 {
+            return self.find_oversized(claim).await;
         }
         let chosen = claim.budget.choose(&claimed, |_| 0);
         self.fetch_content(&mut claimed, chosen).await?;
@@ -115,32 +113,24 @@ impl Claims for SqliteStore {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Size {
-    Small,
+    Event,
     /// Larger than any event.
-    Large,
+    Oversized,
 }
 
 impl SqliteStore {
-    /// Looks first: who finds nothing does not keep the writers waiting.
-    async fn claim_of_size(&self, claim: &Claim, limit: u32, size: Size) -> Result<Vec<Pending>> {
+    /// Leases rows of the size of an event. Searches first: a claim that finds nothing does not block
+    /// the writers.
+    async fn claim_events(&self, claim: &Claim) -> Result<Vec<Pending>> {
         let mut claimed = Vec::new();
         let mut after = claim.after.as_deref();
         for shard in &claim.shards {
-            let left = i64::from(limit).saturating_sub_unsigned(claimed.len() as u64);
+            let left = i64::from(claim.limit).saturating_sub_unsigned(claimed.len() as u64);
             if left <= 0 {
                 break;
             }
-            let found = match claim.order {
-                Order::None => self.query_as(sql::FIND_CLAIMABLE).bind(shard.0).bind(left),
-                Order::Key => self
-                    .query_as(sql::FIND_HEADS)
-                    .bind(shard.0)
-                    .bind(left)
-                    .bind(after.take().unwrap_or_default()),
-            };
-            let found = found.bind(Fit::WHOLE.payload).bind(Fit::WHOLE.headers);
-            let found: Vec<(i64, bool)> =
-                found.bind(size == Size::Large).fetch_all(&self.pool).await?;
+            let after = after.take().unwrap_or_default();
+            let found = self.find(claim, *shard, after, left, Size::Event).await?;
             if !found.is_empty() {
                 claimed.append(&mut self.lease(claim, *shard, found).await?);
             }
@@ -148,18 +138,61 @@ impl SqliteStore {
         Ok(claimed)
     }
 
+    /// Returns one row that is larger than any event, without a lease.
+    ///
+    /// It is never delivered and needs none, and for a lease SQLite would write all of it again and
+    /// block every writer. The token as read fences its verdict. If another owner has the shard, the
+    /// row is left to it, so that only one of the two writes it.
+    async fn find_oversized(&self, claim: &Claim) -> Result<Vec<Pending>> {
+        let mut after = claim.after.as_deref();
+        for shard in &claim.shards {
+            let after = after.take().unwrap_or_default();
+            let found = self.find(claim, *shard, after, 1, Size::Oversized).await?;
+            if found.is_empty() || self.is_owned_by_another(*shard, &claim.owner).await? {
+                continue;
+            }
+            let mut rows = self.read_whole(*shard, found.keys()).await?;
+            // A row that was replaced in the meantime may be an event, which needs a lease.
+            rows.retain(|row| matches!(row.content, Content::Invalid(_)));
+            rows.iter_mut().for_each(|row| row.lapsed = false);
+            return Ok(rows);
+        }
+        Ok(Vec::new())
+    }
+
+    async fn is_owned_by_another(&self, shard: ShardId, owner: &OwnerId) -> Result<bool> {
+        let query = self.query_scalar(sql::IS_OWNED_BY_ANOTHER).bind(shard.0);
+        Ok(query.bind(owner.as_str()).fetch_one(&self.pool).await?)
+    }
+
+    /// Finds rows that can be claimed, and whether each may have crashed its last owner.
+    async fn find(
+        &self,
+        claim: &Claim,
+        shard: ShardId,
+        after: &str,
+        limit: i64,
+        size: Size,
+    ) -> Result<HashMap<Seq, bool>> {
+        let found = match claim.order {
+            Order::None => self.query_as(sql::FIND_CLAIMABLE).bind(shard.0).bind(limit),
+            Order::Key => self.query_as(sql::FIND_HEADS).bind(shard.0).bind(limit).bind(after),
+        };
+        let found = found.bind(size == Size::Oversized).bind(json(&claim.budget.skip));
+        let found: Vec<(i64, bool)> = found.fetch_all(&self.pool).await?;
+        Ok(found.into_iter().map(|(seq, is_lapsed)| (Seq(seq), is_lapsed)).collect())
+    }
+
     async fn lease(
         &self,
         claim: &Claim,
         shard: ShardId,
-        found: Vec<(i64, bool)>,
+        found: HashMap<Seq, bool>,
     ) -> Result<Vec<Pending>> {
-        let found: HashMap<Seq, bool> =
-            found.into_iter().map(|(seq, is_lapsed)| (Seq(seq), is_lapsed)).collect();
         let fit = Fit::of(&claim.budget, claim.limit as usize);
         let rows = self
             .query(sql::CLAIM)
-            .bind(json(&found.keys().copied().collect::<Vec<_>>()))
+            .bind(json(found.keys()))
             .bind(claim.owner.as_str())
             .bind(micros(claim.length))
             .bind(fit.payload)

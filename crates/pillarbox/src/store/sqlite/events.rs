@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sqlx::sqlite::SqliteRow;
 use sqlx::{Encode, Sqlite, Type};
 
 use super::claims::by_token;
@@ -159,20 +158,25 @@ impl SqliteStore {
         if chosen.is_empty() {
             return Ok(());
         }
-        let found = self
+        let found = self.read_whole(ShardId(0), chosen.iter().map(|(_, seq)| seq)).await?;
+        fill(rows, &chosen, found.into_iter().map(|row| (row.seq, row.content)).collect());
+        Ok(())
+    }
+
+    /// Reads rows with as much content as an event may have.
+    pub(super) async fn read_whole<'a>(
+        &self,
+        shard: ShardId,
+        seqs: impl IntoIterator<Item = &'a Seq>,
+    ) -> Result<Vec<Pending>> {
+        let rows = self
             .query(sql::READ_CONTENT)
-            .bind(json(&chosen.iter().map(|(_, seq)| *seq).collect::<Vec<_>>()))
+            .bind(json(seqs))
             .bind(Fit::WHOLE.payload)
             .bind(Fit::WHOLE.headers)
             .fetch_all(&self.pool)
             .await?;
-        let content = |row: SqliteRow| {
-            let row = Columns::of(&row).pending(ShardId(0))?;
-            Ok((row.seq, row.content))
-        };
-        let fetched = found.into_iter().map(content).collect::<Result<_>>()?;
-        fill(rows, &chosen, fetched);
-        Ok(())
+        rows.into_iter().map(|row| Columns::of(&row).pending(shard)).collect()
     }
 
     async fn next_due(&self, shard: ShardId) -> Result<Option<Duration>> {

@@ -446,7 +446,7 @@ impl Reads {
     }
 
     #[cfg(test)]
-    pub(super) fn page_size(&self) -> u32 {
-        self.page_size.rows()
+    pub(super) fn page_size(&mut self) -> &mut PageSize {
+        &mut self.page_size
     }
 }
