@@ -77,7 +77,9 @@ mod tests {
         let commits: Commits = (1..=200).map(|n| ((7, n), 1000)).collect();
         let line = |n: i64| {
             let at = 1000 + n;
-            format!(r#"{{"incarnation":"r","at":{at},"what":"ordered","id":"x","account":7,"n":{n}}}"#)
+            format!(
+                r#"{{"incarnation":"r","at":{at},"what":"ordered","id":"x","account":7,"n":{n}}}"#
+            )
         };
         let log: Vec<String> = (1..=300).map(line).collect();
 
