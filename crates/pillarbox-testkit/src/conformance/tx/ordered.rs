@@ -92,7 +92,7 @@ pub async fn an_event_without_a_key_is_refused<B: Backend>(backend: &B) {
     tx.commit().await.unwrap();
 
     assert_eq!(refused.kind(), ErrorKind::Invalid);
-    assert!(refused.to_string().contains("has no order"), "{refused}");
+    assert!(refused.to_string().contains("`emit_ordered` needs a key"), "{refused}");
     assert!(read_all(backend).await.is_empty());
 }
 
