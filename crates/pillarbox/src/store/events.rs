@@ -38,7 +38,7 @@ use crate::verdict::Verdict;
 ///
 /// let shards = (0..64).map(|n| ShardRead { shard: ShardId(n), floor: Seq::START }).collect();
 /// let rows = store.read(&Read { shards, limit: 10, budget: Budget::unlimited() }).await?;
-/// assert_eq!(rows[0].event().unwrap().event_type(), "order.placed");
+/// assert_eq!(rows[0].event().unwrap().event_type().as_str(), "order.placed");
 /// # Ok::<(), pillarbox::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -22,7 +22,7 @@ use crate::listener::{Cx, Listeners};
 use crate::outbox::Outbox;
 use crate::relay::handle::AbortOnDrop;
 use crate::relay::{Relay, Settings};
-use crate::store::{ClaimMode, DeliveryMode, Order, Store};
+use crate::store::{ClaimMode, DeliveryMode, Order, Schema as _, Statistics as _};
 use crate::telemetry::RelayEvent;
 use crate::verdict::Failure;
 
