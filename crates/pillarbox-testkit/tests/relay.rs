@@ -112,6 +112,8 @@ on_every_store! {
         large_events_behind_many_small_ones_fit_in,
         large_events_claimed_behind_small_ones_fit_in,
         oversized_rows_are_dead_with_their_size,
+        oversized_rows_claimed_are_dead_with_their_size,
+        an_oversized_row_that_takes_no_verdict_keeps_no_other_waiting,
     }
     slow_route {
         its_backlog_keeps_no_other_waiting,

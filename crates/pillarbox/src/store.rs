@@ -154,8 +154,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// [postpone](Self::postpone).
     /// Claims MUST pass each other, not wait for each other. Whether the owner is entered is not
     /// asked: one whose lease has lapsed claims and delivers nothing before it has renewed it.
-    /// Rows beyond the claim's [`Budget`] are leased too, and come without their content. Rows
-    /// that are larger than any event MAY be left to a claim that finds nothing else.
+    /// Rows beyond the claim's [`Budget`] are leased too, and come without their content.
+    /// A row that is larger than any event MAY be left to a claim that finds nothing else, and to
+    /// the owner of its shard. It MAY come without a lease, under the token that it has, and then
+    /// comes again until its verdict is written, unless the budget skips it.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Pending>>;
 
     /// Prolongs the leases of rows that are still this owner's, and says which these are. This,
@@ -178,7 +180,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn suspect(&self, suspects: &Suspects) -> Result<Vec<(Seq, u32)>>;
 
     /// Writes verdicts on claimed rows, each fenced by the row's owner and token alone, and says
-    /// which were written.
+    /// which were written. Where a claim leases no row that is larger than any event, the token
+    /// fences the verdict on such a row, as long as nobody has leased it.
     async fn settle_rows(&self, settle: &SettleRows) -> Result<Vec<Seq>>;
 
     /// Which of these rows another transaction has locked, so that a write would have to wait. Asked

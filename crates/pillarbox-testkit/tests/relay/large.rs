@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use pillarbox::observe::{Happening, Probe};
 use pillarbox::store::{Pending, Status};
 use pillarbox::{Cx, Envelope, EventId, Failure, Listeners, Outbox, Relay, RelaySettings};
-use pillarbox_testkit::fake::FaultyStore;
+use pillarbox_testkit::fake::{Call, Fault, FaultyStore};
 use pillarbox_testkit::{Backend as _, Foreign};
 use tokio::sync::mpsc;
 
@@ -123,6 +125,15 @@ async fn hear_all(hears: &mut mpsc::UnboundedReceiver<i64>) -> Vec<i64> {
 
 /// Rows that are too large for an event are given up, and keep no other waiting.
 pub(crate) async fn oversized_rows_are_dead_with_their_size(place: &Place) {
+    give_up_oversized_rows(place, quick()).await;
+}
+
+/// The same by row claims, which may bring such a row again until its verdict is written.
+pub(crate) async fn oversized_rows_claimed_are_dead_with_their_size(place: &Place) {
+    give_up_oversized_rows(place, by_rows()).await;
+}
+
+async fn give_up_oversized_rows(place: &Place, settings: RelaySettings) {
     let text = |size: usize| format!("\"{}\"", "x".repeat(size - 2));
     let headers = format!("{{\"n\":\"{}\"}}", "x".repeat((1 << 20) - 8));
     let rows = [
@@ -141,17 +152,15 @@ pub(crate) async fn oversized_rows_are_dead_with_their_size(place: &Place) {
         ("headers", "headers have 1048576 bytes, the limit is 65536"),
     ];
     for row in &rows {
-        match place {
-            Place::Memory(..) => return,
-            Place::Sqlite(backend) => backend.insert_foreign(row).await,
-            Place::Mysql(backend) => backend.insert_foreign(row).await,
-            Place::Postgres(backend) => backend.insert_foreign(row).await,
+        if !insert(place, row).await {
+            return;
         }
     }
     place.commit(&Outbox::new(), vec![keyed("k", 7)]).await;
     let (listeners, mut hears) = Held::default().listeners();
+    let probe = Probe::new();
 
-    let relay = Relay::shared(place.store(), listeners).settings(quick());
+    let relay = Relay::shared(place.store(), listeners).settings(settings).observer(probe.clone());
     let handle = relay.spawn().await.unwrap();
 
     assert_eq!(next(&mut hears, 1).await, [7]);
@@ -162,6 +171,42 @@ pub(crate) async fn oversized_rows_are_dead_with_their_size(place: &Place) {
     let stats = wait_for(async || place.store().stats().await.ok().filter(|it| it.new == 0));
     assert_eq!(stats.await.dead, 3);
     handle.stop().await.unwrap();
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::Dead { .. })), 3, "each once");
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::Fenced { .. })), 0);
+}
+
+/// It keeps its verdict until a sweep, and those behind it are given up meanwhile.
+pub(crate) async fn an_oversized_row_that_takes_no_verdict_keeps_no_other_waiting(place: &Place) {
+    for id in ["first", "second"] {
+        let payload_bytes = Some(vec![0; (1 << 20) + 1]);
+        if !insert(place, &Foreign { id, payload_bytes, ..Foreign::default() }).await {
+            return;
+        }
+    }
+    let store = FaultyStore::new(place.store());
+    store.next(Call::Settle, Fault::Refuse);
+    let (listeners, _hears) = Held::default().listeners();
+    // A stop waits for it as long as deliveries may start.
+    let drain = by_rows().delivery_timeout + Duration::from_secs(1);
+    let settings = RelaySettings { sweep: Duration::from_secs(3600), drain, ..by_rows() };
+
+    let relay = Relay::shared(Arc::new(store), listeners).settings(settings);
+    let handle = relay.spawn().await.unwrap();
+
+    wait_for(async || place.store().stats().await.ok().filter(|it| it.dead > 0)).await;
+    handle.stop().await.unwrap();
+    assert_eq!(place.store().stats().await.unwrap().dead, 2, "the stop has tried again");
+}
+
+/// Inserts a row as another program does; `false` where there is no table.
+async fn insert(place: &Place, row: &Foreign) -> bool {
+    match place {
+        Place::Memory(..) => return false,
+        Place::Sqlite(backend) => backend.insert_foreign(row).await,
+        Place::Mysql(backend) => backend.insert_foreign(row).await,
+        Place::Postgres(backend) => backend.insert_foreign(row).await,
+    }
+    true
 }
 
 fn key(number: i64) -> String {

@@ -41,7 +41,7 @@ use crate::id::{Seq, ShardId, jitter};
 use crate::observe::{Happening, Observers, Part};
 use crate::point::point;
 use crate::retry::{Delivered, Judge};
-use crate::store::{Budget, Claim, Due, Layout, Order, Pending, Store};
+use crate::store::{Budget, Claim, Due, Layout, Order, Pending, RowLease, Store};
 use crate::wake::Wake;
 
 /// A row that no worker has begun with for so long is left to another relay.
@@ -74,6 +74,8 @@ pub(super) struct RowWork {
     /// Where the next claim begins.
     claim: Claim,
     claiming: Option<Id>,
+    /// Rows that are no events, which the claim under way may still bring.
+    settled_during_claim: Vec<RowLease>,
     look: Look,
     due: DueRows,
     /// Payloads and headers of claimed rows.
@@ -131,6 +133,7 @@ impl RowWork {
             writes: Writes::new(now + settings.lease / 3),
             claim,
             claiming: None,
+            settled_during_claim: Vec::new(),
             look: Look::new(settings.poll, now),
             due: DueRows::new(settings.poll, now),
             memory: Memory::default(),

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use pillarbox::store::{Before, Budget, Claim, Content, KeyRead, Pending, Read, ReadKeys};
-use pillarbox::{Envelope, EventId, Headers, Key, MAX_HEADERS_SIZE, MAX_PAYLOAD, Seq, ShardId};
+use pillarbox::store::{Before, Budget, Claim, Content, KeyRead, Pending, Read, ReadKeys, Status};
+use pillarbox::{
+    Envelope, EventId, Headers, Key, MAX_HEADERS_SIZE, MAX_PAYLOAD, Seq, ShardId, Verdict,
+};
 
 use crate::backend::{Backend, Foreign, Need, from_head};
 use crate::conformance::claimer::{Claimer, seqs};
-use crate::conformance::owner::{ALL, HOUR, emit, emit_one, free, id_of, keyed, read_all, shards};
+use crate::conformance::owner::{
+    ALL, HOUR, Owner, dead, emit, emit_one, free, id_of, keyed, read_all, replay, shards,
+};
 use crate::run::lacks;
 
 /// Beyond every limit, and within what a MySQL server takes in one packet.
@@ -202,6 +206,71 @@ pub async fn a_claim_keeps_within_its_budget<B: Backend>(backend: &B) {
     assert_eq!(came, ids);
 }
 
+/// Whether a claim leases it or not, one verdict is written on it, once, and a stale one never is.
+pub async fn an_oversized_row_takes_one_verdict<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    let id = EventId::new("large").unwrap();
+    insert_oversized(backend, "large").await;
+    let (one, two) = (Claimer::unordered(backend).await, Claimer::unordered(backend).await);
+    let first = one.claim().await;
+    let second = two.claim().await;
+    let claimed: Vec<_> = first.iter().map(|row| (&one, row)).collect();
+    let claimed = claimed.into_iter().chain(second.iter().map(|row| (&two, row)));
+
+    let mut written = 0;
+    for (claimer, row) in claimed.clone() {
+        written += claimer.judge(row, dead()).await.len();
+    }
+
+    assert_eq!(written, 1);
+    assert_eq!(backend.store().trail("large").await.unwrap().len(), 1);
+    replay(&*backend.store(), std::slice::from_ref(&id)).await;
+    for (claimer, row) in claimed {
+        assert!(claimer.judge(row, Verdict::Delete).await.is_empty(), "it was decided on since");
+    }
+    assert_eq!(backend.store().event(&id).await.unwrap().unwrap().status, Status::New);
+}
+
+/// Where one relay has the shard, another does not write all of the row once more.
+pub async fn an_oversized_row_is_claimed_by_one<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    insert_oversized(backend, "large").await;
+    let owner = Owner::of_all(backend).await;
+    let holder = Claimer { id: owner.id.clone(), ..Claimer::unordered(backend).await };
+    let other = Claimer::unordered(backend).await;
+
+    let claimed = [holder.claim().await, other.claim().await];
+
+    let rows = claimed.iter().flatten().count();
+    assert_eq!(rows, 1, "{claimed:?}");
+}
+
+/// A row whose verdict cannot be written now keeps no other from being claimed.
+pub async fn an_oversized_row_is_passed_by<B: Backend>(backend: &B) {
+    if lacks(backend, Need::Tables) {
+        return;
+    }
+    insert_oversized(backend, "first").await;
+    insert_oversized(backend, "second").await;
+    let claimer = Claimer::unordered(backend).await;
+    let mut claimed = claimer.claim().await;
+
+    let budget = Budget { skip: seqs(&claimed).into_iter().collect(), ..Budget::unlimited() };
+    let claim = Claim { budget, ..claimer.wish(ALL) };
+    claimed.extend(claimer.store.claim(&claim).await.unwrap());
+
+    assert_eq!(seqs(&claimed), seqs(&read_all(backend).await));
+}
+
+async fn insert_oversized<B: Backend>(backend: &B, id: &'static str) {
+    let payload_bytes = Some(vec![7; MAX_PAYLOAD + 1]);
+    backend.insert_foreign(&Foreign { id, payload_bytes, ..Foreign::default() }).await;
+}
+
 /// Reads, claims and shows the rows, which are refused with their size and the limit each time.
 async fn is_refused<B: Backend, const N: usize>(
     backend: &B,
@@ -232,8 +301,14 @@ async fn is_refused<B: Backend, const N: usize>(
     check(&read(backend, 4 << 20, BTreeSet::new(), 100).await);
     let claimer = Claimer::unordered(backend).await;
     let mut claimed = claimer.claim().await;
-    // Those that are too large may come by themselves.
-    while claimed.len() <= N {
+    // Those that are too large may come one by one, each until it is decided on.
+    loop {
+        for row in claimed.iter().filter(|row| row.event().is_none()) {
+            claimer.judge(row, dead()).await;
+        }
+        if claimed.len() > N {
+            break;
+        }
         let more = claimer.claim().await;
         assert!(!more.is_empty(), "{} of {} rows were claimed", claimed.len(), N + 1);
         claimed.extend(more);

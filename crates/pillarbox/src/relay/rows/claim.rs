@@ -24,6 +24,7 @@ impl RowEngine {
         self.work.look.begin();
         self.work.claim.limit = limit;
         self.work.claim.budget.bytes = Limits::RELAY.budget(self.work.memory.bytes());
+        self.work.claim.budget.skip = self.work.writes.not_written().collect();
         let (store, claim) = (Arc::clone(&self.store), self.work.claim.clone());
         // Counted from before the request: the database can only count from later.
         let until = Deadline::after(&*self.courier.clock, claim.length);
@@ -58,7 +59,7 @@ impl RowEngine {
     pub(super) fn claimed(&mut self, until: Deadline, claimed: Result<Vec<Pending>>) {
         self.work.claiming = None;
         let rows = match claimed {
-            Ok(rows) => rows,
+            Ok(rows) => self.without_those_in_hand(rows),
             Err(error) => {
                 self.observers.see(&Happening::trouble(Part::Read, &error));
                 self.work.pace.failed();
@@ -68,10 +69,8 @@ impl RowEngine {
         self.observers.see(&Happening::Read { rows: rows.len() });
         let claim = &mut self.work.claim;
         let is_full = rows.len() >= claim.limit as usize;
-        // Keys in front of the one that the claim went on after were not looked at. Where one row is no
-        // event, there may be more of them.
-        let has_invalid = rows.iter().any(|row| matches!(row.content, Content::Invalid(_)));
-        if is_full || claim.after.is_some() || has_invalid {
+        // Keys in front of the one that the claim went on after were not looked at.
+        if is_full || claim.after.is_some() {
             self.work.look.now();
         }
         claim.turn(&rows);
@@ -88,6 +87,17 @@ impl RowEngine {
         if !unread.is_empty() {
             self.leave(&unread);
         }
+    }
+
+    /// A row that is no event may come without a lease, and then again until its verdict is written,
+    /// and once more by a claim that looked before.
+    fn without_those_in_hand(&mut self, mut rows: Vec<Pending>) -> Vec<Pending> {
+        let mut in_hand = std::mem::take(&mut self.work.settled_during_claim);
+        if rows.iter().any(|row| matches!(row.content, Content::Invalid(_))) {
+            in_hand.extend(self.in_hand().map(|tenure| tenure.row));
+            rows.retain(|row| !in_hand.contains(&RowLease::from(row)));
+        }
+        rows
     }
 
     /// Gives back what is beyond the budget. Suspects are left to the end of their lease: given back,

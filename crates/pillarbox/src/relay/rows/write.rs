@@ -109,6 +109,11 @@ impl Writes {
         self.decided.is_empty() && self.settling.is_empty()
     }
 
+    /// Rows whose verdict cannot be written now.
+    pub(super) fn not_written(&self) -> impl Iterator<Item = Seq> {
+        self.refused.iter().chain(self.locked.iter()).map(|decided| decided.tenure.row.seq)
+    }
+
     pub(super) fn is_giving_back(&self) -> bool {
         self.release.is_some() || !self.giving.is_empty()
     }
@@ -188,12 +193,16 @@ impl RowEngine {
             if !answer.applied.contains(&seq) {
                 self.observers.see(&Happening::Fenced { event_id: job.event_id() });
             }
+            let is_no_event = job.route.is_none();
+            if is_no_event && self.work.claiming.is_some() {
+                self.work.settled_during_claim.push(decided.tenure.row);
+            }
             match verdict {
                 Verdict::Retry { delay, .. } | Verdict::Defer { delay, .. } => {
                     self.work.due.at(instant() + *delay);
                 }
-                // The next of its key can be had now.
-                _ if job.ticket.key.is_some() => self.work.look.now(),
+                // The next of its key can be had now, or the next that is too large for an event.
+                _ if job.ticket.key.is_some() || is_no_event => self.work.look.now(),
                 _ => {}
             }
         }
@@ -243,7 +252,8 @@ impl RowEngine {
             return;
         }
         self.work.writes.renew_at = now + self.settings.lease / 3;
-        let tenures = self.in_hand();
+        let kept = self.in_hand().filter(|tenure| !tenure.is_lost());
+        let tenures: Vec<_> = kept.map(Arc::clone).collect();
         if tenures.is_empty() {
             return;
         }
@@ -259,15 +269,14 @@ impl RowEngine {
         (self.work.writes.renewal, self.work.writes.renewing) = (Some(task.id()), tenures);
     }
 
-    fn in_hand(&self) -> Vec<Arc<RowTenure>> {
+    pub(super) fn in_hand(&self) -> impl Iterator<Item = &Arc<RowTenure>> {
         let writes = &self.work.writes;
         let decided = writes.decided.iter().chain(&writes.settling).chain(&writes.refused);
         let decided = decided.chain(writes.locked.iter());
         let started = self.work.deliveries.kept().map(|it| &it.tenure);
         let suspects = self.work.suspects.iter().map(|waiting| &waiting.tenure);
         let waiting = self.work.line.tenures().chain(suspects);
-        let all = waiting.chain(started).chain(decided.map(|it| &it.tenure));
-        all.filter(|tenure| !tenure.is_lost()).map(Arc::clone).collect()
+        waiting.chain(started).chain(decided.map(|it| &it.tenure))
     }
 
     /// A row that was settled or given back meanwhile is not kept either, and does not need to be.

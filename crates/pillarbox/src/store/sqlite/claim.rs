@@ -3,58 +3,38 @@
 use std::collections::HashMap;
 
 use super::SqliteStore;
-use super::read::{Columns, fetch};
+use super::read::{Columns, fetch, whole};
 use super::settle::{Alike, Batch, json};
 use super::sql::claim as sql;
 use crate::clock::micros;
 use crate::error::Result;
 use crate::id::{OwnerId, Seq, ShardId, Token};
 use crate::store::content::Fit;
-use crate::store::{Claim, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Suspects};
+use crate::store::{
+    Claim, Content, MAX_DUE, Order, Pending, RenewRows, RowLease, SettleRows, Suspects,
+};
 
-/// A row that is larger than any event is leased by itself, when there is nothing else: to write such
-/// a row keeps every writer waiting.
 pub(super) async fn claim(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pending>> {
-    let mut claimed = claim_of_size(store, claim, claim.limit, Size::Small).await?;
-    if claimed.is_empty() {
-        claimed = claim_of_size(store, claim, claim.limit.min(1), Size::Large).await?;
+    let mut claimed = claim_of_legal_size(store, claim).await?;
+    if claimed.is_empty() && claim.limit > 0 {
+        return one_large(store, claim).await;
     }
     let chosen = claim.budget.choose(&claimed, |_| 0);
     fetch(store, &mut claimed, chosen).await?;
     Ok(claimed)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Size {
-    Small,
-    /// Larger than any event.
-    Large,
-}
-
 /// Looks first: who finds nothing does not keep the writers waiting.
-async fn claim_of_size(
-    store: &SqliteStore,
-    claim: &Claim,
-    limit: u32,
-    size: Size,
-) -> Result<Vec<Pending>> {
+async fn claim_of_legal_size(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pending>> {
     let mut claimed = Vec::new();
     let mut after = claim.after.as_deref();
     for shard in &claim.shards {
-        let left = i64::from(limit).saturating_sub_unsigned(claimed.len() as u64);
+        let left = i64::from(claim.limit).saturating_sub_unsigned(claimed.len() as u64);
         if left <= 0 {
             break;
         }
-        let found = match claim.order {
-            Order::None => sqlx::query_as(store.sql(sql::LOOK)).bind(shard.0).bind(left),
-            Order::Key => sqlx::query_as(store.sql(sql::LOOK_HEADS))
-                .bind(shard.0)
-                .bind(left)
-                .bind(after.take().unwrap_or_default()),
-        };
-        let found = found.bind(Fit::WHOLE.payload).bind(Fit::WHOLE.headers);
-        let found: Vec<(i64, bool)> =
-            found.bind(size == Size::Large).fetch_all(&store.pool).await?;
+        let after = after.take().unwrap_or_default();
+        let found = look(store, claim, *shard, after, left, Size::Legal).await?;
         if !found.is_empty() {
             claimed.append(&mut lease(store, claim, *shard, found).await?);
         }
@@ -62,17 +42,67 @@ async fn claim_of_size(
     Ok(claimed)
 }
 
+/// One row that is larger than any event. It is never delivered and needs no lease: SQLite would
+/// write all of it anew, and keep every writer waiting. The verdict is fenced by the token as it was
+/// read. Where somebody else has the shard, the row is left to them, so that two do not write it.
+async fn one_large(store: &SqliteStore, claim: &Claim) -> Result<Vec<Pending>> {
+    let mut after = claim.after.as_deref();
+    for shard in &claim.shards {
+        let after = after.take().unwrap_or_default();
+        let found = look(store, claim, *shard, after, 1, Size::Large).await?;
+        if found.is_empty() || is_anothers(store, *shard, &claim.owner).await? {
+            continue;
+        }
+        let mut rows = whole(store, *shard, found.keys()).await?;
+        // What was replaced meanwhile may be an event, which needs a lease.
+        rows.retain(|row| matches!(row.content, Content::Invalid(_)));
+        rows.iter_mut().for_each(|row| row.lapsed = false);
+        return Ok(rows);
+    }
+    Ok(Vec::new())
+}
+
+async fn is_anothers(store: &SqliteStore, shard: ShardId, owner: &OwnerId) -> Result<bool> {
+    let query = sqlx::query_scalar(store.sql(sql::IS_ANOTHERS)).bind(shard.0);
+    Ok(query.bind(owner.as_str()).fetch_one(&store.pool).await?)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Legal,
+    /// Larger than any event.
+    Large,
+}
+
+/// Rows that can be had, and of each whether its last owner may have died of it.
+async fn look(
+    store: &SqliteStore,
+    claim: &Claim,
+    shard: ShardId,
+    after: &str,
+    limit: i64,
+    size: Size,
+) -> Result<HashMap<Seq, bool>> {
+    let found = match claim.order {
+        Order::None => sqlx::query_as(store.sql(sql::LOOK)).bind(shard.0).bind(limit),
+        Order::Key => {
+            sqlx::query_as(store.sql(sql::LOOK_HEADS)).bind(shard.0).bind(limit).bind(after)
+        }
+    };
+    let found = found.bind(size == Size::Large).bind(json(&claim.budget.skip));
+    let found: Vec<(i64, bool)> = found.fetch_all(&store.pool).await?;
+    Ok(found.into_iter().map(|(seq, is_lapsed)| (Seq(seq), is_lapsed)).collect())
+}
+
 async fn lease(
     store: &SqliteStore,
     claim: &Claim,
     shard: ShardId,
-    found: Vec<(i64, bool)>,
+    found: HashMap<Seq, bool>,
 ) -> Result<Vec<Pending>> {
-    let found: HashMap<Seq, bool> =
-        found.into_iter().map(|(seq, is_lapsed)| (Seq(seq), is_lapsed)).collect();
     let fit = Fit::of(&claim.budget, claim.limit as usize);
     let rows = sqlx::query(store.sql(sql::CLAIM))
-        .bind(json(&found.keys().copied().collect::<Vec<_>>()))
+        .bind(json(found.keys()))
         .bind(claim.owner.as_str())
         .bind(micros(claim.length))
         .bind(fit.payload)

@@ -88,19 +88,24 @@ pub(super) async fn fetch(
     if chosen.is_empty() {
         return Ok(());
     }
-    let found = sqlx::query(store.sql(sql::READ_CONTENT))
-        .bind(json(&chosen.iter().map(|(_, seq)| *seq).collect::<Vec<_>>()))
+    let found = whole(store, ShardId(0), chosen.iter().map(|(_, seq)| seq)).await?;
+    fill(rows, &chosen, found.into_iter().map(|row| (row.seq, row.content)).collect());
+    Ok(())
+}
+
+/// These rows, with whatever an event may have.
+pub(super) async fn whole<'a>(
+    store: &SqliteStore,
+    shard: ShardId,
+    seqs: impl IntoIterator<Item = &'a Seq>,
+) -> Result<Vec<Pending>> {
+    let rows = sqlx::query(store.sql(sql::READ_CONTENT))
+        .bind(json(seqs))
         .bind(Fit::WHOLE.payload)
         .bind(Fit::WHOLE.headers)
         .fetch_all(&store.pool)
         .await?;
-    let content = |row: SqliteRow| {
-        let row = Columns::of(&row).pending(ShardId(0))?;
-        Ok((row.seq, row.content))
-    };
-    let fetched = found.into_iter().map(content).collect::<Result<_>>()?;
-    fill(rows, &chosen, fetched);
-    Ok(())
+    rows.into_iter().map(|row| Columns::of(&row).pending(shard)).collect()
 }
 
 /// What `row_columns!` says of a lease, if there is one.

@@ -1,5 +1,7 @@
 //! Statements of row claims.
 
+use crate::envelope::{MAX_HEADERS_SIZE, MAX_PAYLOAD};
+
 use super::{end, fits, heads, is_blocked, is_open, mark, open_rows, put_off, row_columns};
 
 /// New rows in nobody's hands. One whose time has not come is among them: its claimer postpones it.
@@ -9,10 +11,31 @@ macro_rules! free {
     };
 }
 
-/// Rows that are larger than any event, or all others, as the last parameter says.
+/// Whether a row is no larger than an event may be.
+macro_rules! is_of_legal_size {
+    () => {
+        fits!("1048576", "65536")
+    };
+}
+
+const _: () = assert!(MAX_PAYLOAD == 1_048_576 && MAX_HEADERS_SIZE == 65_536);
+
+/// Rows that are larger than any event, due and not among those to skip; or all others.
 macro_rules! of_size {
-    ($payload:literal, $headers:literal, $is_large:literal) => {
-        concat!(" and (", fits!($payload, $headers), ") <> ", $is_large)
+    ($is_large:literal, $skip:literal) => {
+        concat!(
+            " and iif(",
+            $is_large,
+            ", not (",
+            is_of_legal_size!(),
+            ")
+        and e.available_at <= {now}
+        and e.seq not in (select value from json_each(",
+            $skip,
+            ")), ",
+            is_of_legal_size!(),
+            ")"
+        )
     };
 }
 
@@ -23,7 +46,7 @@ select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
 where e.shard = +?1 and ",
     free!(),
-    of_size!("?3", "?4", "?5"),
+    of_size!("?3", "?4"),
     "
 order by e.seq
 limit +?2"
@@ -43,14 +66,14 @@ where +",
     free!(),
     " and not ",
     is_blocked!(),
-    of_size!("?4", "?5", "?6"),
+    of_size!("?4", "?5"),
     "
 union all
 select e.seq, e.locked_until is not null or e.crashes > 0
 from {p}outbox_event e
 where e.shard = +?1 and e.ordering_key is null and ",
     free!(),
-    of_size!("?4", "?5", "?6"),
+    of_size!("?4", "?5"),
     "
 limit +?2"
 );
@@ -82,6 +105,10 @@ select
         )
     )"
 );
+
+/// Whether somebody else has the shard.
+pub(in super::super) const IS_ANOTHERS: &str =
+    "select exists (select 1 from {p}outbox_shard where shard = ?1 and owner <> ?2)";
 
 /// Leases what was found, as far as it can still be had. What is returned does not count the lease
 /// that this gives.
@@ -141,13 +168,25 @@ pub(in super::super) const SUSPECT: &str = concat!(
 returning seq, crashes"
 );
 
+/// Of a row that is larger than any event, which no claim leases, the token alone is the fence
+/// while nobody has leased it.
+macro_rules! is_ours_or_large {
+    () => {
+        concat!(
+            " and (locked_by = ?4 or (locked_until is null or locked_until < {now}) and not (",
+            is_of_legal_size!(),
+            "))"
+        )
+    };
+}
+
 pub(in super::super) const SETTLE_ROWS_DELETE: &str =
-    concat!("delete from {p}outbox_event", leased_rows!());
+    concat!("delete from {p}outbox_event", open_rows!(), is_ours_or_large!());
 
-pub(in super::super) const SETTLE_ROWS_END: &str = concat!(end!(), is_ours!());
+pub(in super::super) const SETTLE_ROWS_END: &str = concat!(end!(), is_ours_or_large!());
 
-pub(in super::super) const SETTLE_ROWS_PUT_OFF: &str = concat!(put_off!(), is_ours!());
+pub(in super::super) const SETTLE_ROWS_PUT_OFF: &str = concat!(put_off!(), is_ours_or_large!());
 
 /// Which rows a settle would find, for one that did not find them all.
 pub(in super::super) const SETTLE_ROWS_FINDS: &str =
-    concat!("select seq from {p}outbox_event", leased_rows!());
+    concat!("select seq from {p}outbox_event", open_rows!(), is_ours_or_large!());
