@@ -226,6 +226,7 @@ macro_rules! store_conformance {
                 a_renewed_lease_lives_on,
                 a_renewal_counts_from_now,
                 a_lapsed_lease_is_renewed_until_someone_takes,
+                a_locked_row_keeps_no_other_from_being_renewed,
                 a_lease_that_someone_took_is_not_renewed,
                 an_old_token_is_not_renewed,
                 a_renewal_names_what_it_kept,

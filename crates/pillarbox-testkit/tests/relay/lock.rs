@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use pillarbox::observe::{Happening, Probe};
-use pillarbox::store::{Budget, ClaimMode, RowLease, Status, StoredEvent};
-use pillarbox::{Envelope, EventId, Outbox, RelaySettings};
+use pillarbox::store::{Budget, ClaimMode, Read, RowLease, ShardRead, Status, StoredEvent};
+use pillarbox::{Envelope, EventId, Outbox, RelaySettings, Seq, Token};
 
 use crate::fixture::{Place, free, keyed, next, relay, wait_for};
 use crate::observe::soon;
@@ -101,12 +101,13 @@ async fn status(place: &Place, id: &EventId) -> Status {
     place.store().event(id).await.unwrap().unwrap().status
 }
 
-/// The leases of the other rows are renewed.
+/// The leases of the other rows are renewed meanwhile, and its own when the lock is gone.
 pub(crate) async fn it_keeps_no_other_lease_from_being_renewed(place: &Place) {
     let (gate, mut starts) = Gate::new();
     let settings = RelaySettings {
-        lease: Duration::from_secs(6),
-        delivery_timeout: Duration::from_secs(5),
+        // A third of it is less than a wait for a lock may take.
+        lease: Duration::from_secs(8),
+        delivery_timeout: Duration::from_secs(7),
         ..by_rows()
     };
     let probe = Probe::new();
@@ -115,34 +116,41 @@ pub(crate) async fn it_keeps_no_other_lease_from_being_renewed(place: &Place) {
     let ids = place.commit(&Outbox::new(), vec![free(1), free(2)]).await;
     handle.wake();
     next(&mut starts, 2).await;
-    let before = due_in(place, &ids[1]).await;
     let lock = place.lock_row(&ids[0]).await;
 
-    let mut last = before;
-    wait_for(async || {
-        let now = due_in(place, &ids[1]).await;
-        let is_renewed = now > last;
-        last = now;
-        is_renewed.then_some(())
-    })
-    .await;
+    until_renewed(place, &ids[1]).await;
 
     if let Some(lock) = lock {
         lock.release().await;
     }
+    until_renewed(place, &ids[0]).await;
     gate.open(2);
     handle.stop().await.unwrap();
 }
 
+/// Waits until more is left of the lease of a row than before. Under another token it is another
+/// claim's, which is no renewal.
+async fn until_renewed(place: &Place, id: &EventId) {
+    let mut last = None;
+    wait_for(async || {
+        let now = lease(place, id).await?;
+        let before: (Token, Duration) = last.replace(now).unwrap_or(now);
+        (before.0 == now.0 && before.1 < now.1).then_some(())
+    })
+    .await;
+}
+
 /// How long the lease of a row still runs.
 pub(crate) async fn due_in(place: &Place, id: &EventId) -> Duration {
+    lease(place, id).await.unwrap().1
+}
+
+/// The token of a row, and how long its lease still runs; `None` while it waits.
+async fn lease(place: &Place, id: &EventId) -> Option<(Token, Duration)> {
     let store = place.store();
     let StoredEvent { shard, seq, .. } = store.event(id).await.unwrap().unwrap();
-    let floor = pillarbox::Seq(seq.0 - 1);
-    let shards = vec![pillarbox::store::ShardRead { shard, floor }];
-    let rows = store
-        .read(&pillarbox::store::Read { shards, limit: 1, budget: Budget::unlimited() })
-        .await
-        .unwrap();
-    rows[0].due_in
+    let shards = vec![ShardRead { shard, floor: Seq(seq.0 - 1) }];
+    let read = Read { shards, limit: 1, budget: Budget::unlimited() };
+    let rows = store.read(&read).await.unwrap();
+    rows.iter().find(|row| row.seq == seq).map(|row| (row.token, row.due_in))
 }

@@ -1,11 +1,15 @@
 //! Leases of rows: prolonged and given back by the hands that have them.
 
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
 use pillarbox::store::{Pending, RowLease, Suspects};
 use pillarbox::{Token, Verdict};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Hold, Need};
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{HOUR, emit, emit_one, free, id_of, keyed, retry};
+use crate::run::lacks;
 
 /// A renewed lease holds past the end that the claim gave it, under the same token.
 pub async fn a_renewed_lease_lives_on<B: Backend>(backend: &B) {
@@ -43,6 +47,33 @@ pub async fn a_lapsed_lease_is_renewed_until_someone_takes<B: Backend>(backend: 
     assert_eq!(late.renew(&rows, HOUR).await, seqs(&rows));
 
     assert!(other.claim().await.is_empty(), "the lease lives again");
+}
+
+/// A row that another transaction has locked keeps its lease, and the others are renewed meanwhile.
+pub async fn a_locked_row_keeps_no_other_from_being_renewed<B: Backend>(backend: &B) {
+    if lacks(backend, Need::RowLocks) {
+        return;
+    }
+    emit(backend, (0..3).map(|_| free())).await;
+    let holder = Claimer::new(backend).await;
+    let rows = holder.claim().await;
+    let lock = backend.hold(Hold::Event(rows[0].seq)).await;
+
+    let renewed = match select(pin!(holder.renew(&rows, HOUR * 10)), pin!(backend.blocked(1))).await
+    {
+        Either::Left((renewed, _)) => renewed,
+        Either::Right(_) => panic!("the renewal waits for a row that it could pass"),
+    };
+
+    let mut others = seqs(&rows[1..]);
+    others.sort_unstable();
+    let mut renewed = renewed;
+    renewed.sort_unstable();
+    assert_eq!(renewed, others);
+    let leases: Vec<RowLease> = rows.iter().map(RowLease::from).collect();
+    assert_eq!(holder.store.locked(&leases).await.unwrap(), [rows[0].seq]);
+    lock.commit().await;
+    assert_eq!(holder.renew(&rows, HOUR * 10).await.len(), 3);
 }
 
 /// A lease that another took is lost, and the other's is not touched.
