@@ -142,6 +142,8 @@ on_every_store! {
         a_hot_event_that_fails_is_tried_again,
         a_rolled_back_event_is_not_hot,
         the_row_of_a_dead_writer_is_delivered,
+        the_row_of_a_dead_writer_is_reclaimed_by_one_call_at_a_time,
+        a_verdict_on_a_locked_row_whose_lease_ran_out_is_written,
         the_row_of_a_living_writer_is_left_alone,
         a_stopped_relay_leaves_ordinary_rows,
         what_is_committed_during_a_stop_is_handed_over,

@@ -167,6 +167,62 @@ pub(crate) async fn the_row_of_a_dead_writer_is_delivered(place: &Place) {
     handle.stop().await.unwrap();
 }
 
+/// Read again with every sweep, it is reclaimed by one call at a time, over one connection.
+pub(crate) async fn the_row_of_a_dead_writer_is_reclaimed_by_one_call_at_a_time(place: &Place) {
+    write_and_die(place, free(1), Duration::ZERO).await;
+    let store = FaultyStore::new(place.store());
+    let mut first = store.hold(Call::Reclaim, Side::Before);
+    let mut second = store.hold(Call::Reclaim, Side::Before);
+    let (listeners, mut hears) = Script::default().listeners();
+    let probe = Probe::new();
+    let relay = Relay::new(store, listeners).settings(quick()).observer(probe.clone());
+    let handle = relay.spawn().await.unwrap();
+    first.reached().await;
+
+    tokio::select! {
+        () = second.reached() => panic!("it is reclaimed twice at once"),
+        () = is_read_again(&probe) => {}
+    }
+
+    drop((first, second));
+    assert_eq!(next(&mut hears, 1).await, [1]);
+    handle.stop().await.unwrap();
+}
+
+/// Its lease has run out by the database's clock, and the row is locked: the relay that delivers it
+/// does not reclaim it from itself, and its verdict is written when the lock is gone.
+pub(crate) async fn a_verdict_on_a_locked_row_whose_lease_ran_out_is_written(place: &Place) {
+    let (gate, mut starts) = Gate::new();
+    let probe = Probe::new();
+    let relay = relay(place, gate.listeners()).settings(lasting()).observer(probe.clone());
+    let outbox = relay.outbox();
+    let handle = relay.spawn().await.unwrap();
+    let ids = place.commit(&outbox, vec![free(1)]).await;
+    next(&mut starts, 1).await;
+    place.age(&ids, 2 * lasting().lease).await;
+    let lock = place.lock_row(&ids[0]).await;
+    is_read_again(&probe).await;
+
+    gate.open(2);
+
+    if let Some(lock) = lock {
+        soon(&probe, |seen| matches!(seen, Happening::RowLocked { .. })).await;
+        is_read_again(&probe).await;
+        lock.release().await;
+    }
+    place.event_with(&ids[0], Status::Done).await;
+    handle.stop().await.unwrap();
+    assert_eq!(probe.count(|seen| matches!(seen, Happening::Fenced { .. })), 0);
+    assert!(starts.try_recv().is_err(), "it came twice");
+}
+
+/// Waits until the only row was read a few times more.
+async fn is_read_again(probe: &Probe) {
+    let reads = || probe.count(|seen| matches!(seen, Happening::Read { rows: 1 }));
+    let before = reads();
+    wait_for(async || (reads() >= before + 5).then_some(())).await;
+}
+
 /// A row under another's lease is left alone for as long as that lasts.
 pub(crate) async fn the_row_of_a_living_writer_is_left_alone(place: &Place) {
     write_and_die(place, free(1), Duration::from_secs(3600)).await;
