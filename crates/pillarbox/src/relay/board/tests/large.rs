@@ -93,6 +93,25 @@ async fn fewer_rows_are_asked_for_where_content_is_left_behind() {
     assert_eq!(sim.board.pace.rows(), before / 2);
 }
 
+/// They have no content in memory. Where large events have made pages small, as few as half a page
+/// would keep everything else from being read for as long as their rows are locked.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_its_verdict_stops_no_read_of_small_pages() {
+    let mut sim = committed(&[2, 3]).await;
+    read(&mut sim).await;
+    for _ in 0..2 {
+        sim.step(Step::Start).await;
+        sim.deliver(0, 9);
+    }
+    (0..4).for_each(|_| sim.board.pace.came(0, false));
+    assert_eq!((sim.board.pages().batch, sim.board.hand.len(), sim.board.hand.bytes()), (1, 2, 0));
+
+    sim.board.wake();
+    sim.start_read().await;
+
+    assert!(matches!(&sim.read, Some((Wanted::Shards(_), _))), "{:?}", sim.read);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_head_did_not_come_is_read_again() {
     let mut sim = committed(&[2, 3]).await;
