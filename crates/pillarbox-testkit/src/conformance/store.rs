@@ -250,6 +250,7 @@ macro_rules! store_conformance {
                 a_lapsed_lease_that_nobody_took_still_settles,
                 a_repeated_verdict_applies_once,
                 a_verdict_given_twice_applies_once,
+                a_settle_that_gave_up_has_locked_nothing,
                 kept_rows_settle_beside_lost_ones,
                 verdicts_mix_in_one_call,
                 two_thousand_verdicts_go_in_one_call,

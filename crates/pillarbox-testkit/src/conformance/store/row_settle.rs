@@ -2,15 +2,16 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use pillarbox::store::{AuditEntry, Status, StoredEvent};
-use pillarbox::{ErrorText, EventId, ShardId, Token, Verdict};
+use pillarbox::store::{AuditEntry, RowLease, Status, StoredEvent};
+use pillarbox::{ErrorKind, ErrorText, EventId, ShardId, Token, Verdict};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Hold, Need};
 use crate::conformance::claimer::{Claimer, seqs};
 use crate::conformance::owner::{
     HOUR, Owner, dead, emit, emit_one, free, held, id_of, keyed, promote_all, replay, retry, row,
     status,
 };
+use crate::run::lacks;
 
 /// A delivered row is kept, marked and dated.
 pub async fn done_is_what_it_is_in_a_shard<B: Backend>(backend: &B) {
@@ -156,6 +157,29 @@ pub async fn a_verdict_given_twice_applies_once<B: Backend>(backend: &B) {
     let stored = backend.store().event(&id).await.unwrap().unwrap();
     assert_eq!((stored.attempts, stored.token), (1, Token(rows[0].token.0 + 1)));
     assert_eq!(backend.store().trail(id.as_str()).await.unwrap().len(), 1);
+}
+
+/// A settle that gives up on a locked row leaves no lock on the others, which would be taken for
+/// locked by somebody else.
+pub async fn a_settle_that_gave_up_has_locked_nothing<B: Backend>(backend: &B) {
+    if lacks(backend, Need::RowLocks) {
+        return;
+    }
+    emit(backend, (0..10).map(|_| free())).await;
+    let claimer = Claimer::new(backend).await;
+    let mut rows = claimer.claim().await;
+    rows.sort_unstable_by_key(|row| row.seq);
+    let leases: Vec<RowLease> = rows.iter().map(RowLease::from).collect();
+    // Rows are locked in order of their places: all others are, when it comes to the last.
+    let lock = backend.hold(Hold::Event(leases[9].seq)).await;
+
+    let settle = claimer.settlement(rows.iter().map(|row| (row, Verdict::Done)));
+    let error = claimer.store.settle_rows(&settle).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert_eq!(claimer.store.locked(&leases).await.unwrap(), [leases[9].seq]);
+    lock.commit().await;
+    assert_eq!(claimer.store.settle_rows(&settle).await.unwrap().len(), 10);
 }
 
 /// Lost rows do not keep the others' verdicts from being written.
