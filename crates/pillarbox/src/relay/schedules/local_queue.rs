@@ -212,7 +212,7 @@ async fn traffic(places: usize, load: Load) {
     end.notify_one();
     let _open = reading.await.expect("it was not aborted");
     assert_eq!(traffic.taken.load(Ordering::SeqCst), 0, "places are taken");
-    assert_eq!(format!("{queue:?}"), format!("LocalQueue {{ room: {places} }}"));
+    assert_eq!(format!("{queue:?}"), format!("LocalQueue {{ free: {places} }}"));
     assert!(queue.reserve(&(load.events)()).is_some(), "there is no room again");
 }
 
@@ -254,6 +254,6 @@ pub(super) fn gives_back() {
 
         join(writers).await;
 
-        assert_eq!(format!("{queue:?}"), format!("LocalQueue {{ room: {PLACES} }}"));
+        assert_eq!(format!("{queue:?}"), format!("LocalQueue {{ free: {PLACES} }}"));
     });
 }
