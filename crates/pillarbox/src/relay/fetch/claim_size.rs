@@ -1,4 +1,4 @@
-//! The appetite: how many rows to claim ahead of the workers.
+//! How many rows to claim ahead of the workers.
 
 use std::time::Duration;
 
@@ -61,49 +61,49 @@ mod tests {
     use super::*;
     use crate::clock::instant;
 
-    fn deliver(appetite: &mut ClaimSize, count: u32) {
-        (0..count).for_each(|_| appetite.delivered());
+    fn deliver(size: &mut ClaimSize, count: u32) {
+        (0..count).for_each(|_| size.delivered());
     }
 
     #[test]
     fn it_grows_with_what_is_delivered_and_never_beyond_the_most() {
         let start = instant();
-        let mut appetite = ClaimSize::new(4, 1000, start);
-        assert_eq!(appetite.ahead(start), 4);
+        let mut size = ClaimSize::new(4, 1000, start);
+        assert_eq!(size.ahead(start), 4);
 
-        deliver(&mut appetite, 80);
-        assert_eq!(appetite.ahead(start + SPAN / 2), 4, "not before the time is over");
-        assert_eq!(appetite.ahead(start + SPAN), 80);
-        deliver(&mut appetite, 5000);
-        assert_eq!(appetite.ahead(start + SPAN * 2), 1000);
-        deliver(&mut appetite, 5000);
-        assert_eq!(appetite.ahead(start + SPAN * 102), 50, "5000 in a hundred spans");
+        deliver(&mut size, 80);
+        assert_eq!(size.ahead(start + SPAN / 2), 4, "not before the time is over");
+        assert_eq!(size.ahead(start + SPAN), 80);
+        deliver(&mut size, 5000);
+        assert_eq!(size.ahead(start + SPAN * 2), 1000);
+        deliver(&mut size, 5000);
+        assert_eq!(size.ahead(start + SPAN * 102), 50, "5000 in a hundred spans");
     }
 
     #[test]
     fn slow_deliveries_leave_one_for_each_worker() {
         let start = instant();
-        let mut appetite = ClaimSize::new(4, 1000, start);
-        deliver(&mut appetite, 100);
-        assert_eq!(appetite.ahead(start + SPAN), 100);
+        let mut size = ClaimSize::new(4, 1000, start);
+        deliver(&mut size, 100);
+        assert_eq!(size.ahead(start + SPAN), 100);
 
-        deliver(&mut appetite, 1);
+        deliver(&mut size, 1);
 
-        assert_eq!(appetite.ahead(start + SPAN * 2), 4);
+        assert_eq!(size.ahead(start + SPAN * 2), 4);
     }
 
     #[test]
     fn rows_that_waited_too_long_spoil_it_until_deliveries_are_quick() {
         let start = instant();
-        let mut appetite = ClaimSize::new(4, 1000, start);
-        appetite.too_much();
-        assert_eq!(appetite.ahead(start), 0);
-        deliver(&mut appetite, 3);
-        assert_eq!(appetite.ahead(start + SPAN), 0);
+        let mut size = ClaimSize::new(4, 1000, start);
+        size.too_much();
+        assert_eq!(size.ahead(start), 0);
+        deliver(&mut size, 3);
+        assert_eq!(size.ahead(start + SPAN), 0);
 
-        deliver(&mut appetite, 4);
+        deliver(&mut size, 4);
 
-        assert_eq!(appetite.ahead(start + SPAN * 2), 4);
+        assert_eq!(size.ahead(start + SPAN * 2), 4);
     }
 
     #[test]
